@@ -69,8 +69,8 @@ def test_a_gated_convolution_is_torchs_convolution_and_a_gate(shape, reach, insi
 def test_a_gated_convolution_slab_by_slab_equals_that_of_all_slabs(shape, reach, inside):
     layer = random_convolution(reach, inside)
     x = torch.randn(2, *shape, 4, dtype=torch.float64)
-    kept = layer.start(2, shape[1:])
-    slabs = [layer.step(slab, kept) for slab in x.unbind(1)]
+    state = layer.start(2, shape[1:], shape[0])
+    slabs = [layer.step(slab, i, state) for i, slab in enumerate(x.unbind(1))]
     torch.testing.assert_close(torch.stack(slabs, dim=1), layer(x))
 
 

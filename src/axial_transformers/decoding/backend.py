@@ -34,7 +34,7 @@ class Steps(Protocol):
         """
 
     def near(self, slabs: Sequence[Tensor]) -> Slab | float:
-        """Return what the codes [B, *S, P] of the slabs so far add to the context of the next: zero, or a convolution."""
+        """Return what the codes [B, *S, P] of the slabs so far add to the context of the next: a convolution, or 0."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -77,16 +77,8 @@ class Branch(Dropout):
         return x + y
 
 
-class BlockState(NamedTuple):
-    """What the slabs so far leave for the next."""
-
-    cache: KeyValueCache | None
-    """Keys and values of masked attention; None: attention is inside a slab."""
-    kept: list[Tensor]
-    """Of each gated convolution: the normalised inputs of the last slabs, [B, reach, *S, D]."""
-
-    def tensors(self) -> list[Tensor]:
-        return [*(self.cache or ()), *self.kept]
+PartState = tuple[Tensor, ...]
+"""What the slabs so far leave for the next, in a residual block: tensors that a step changes."""
 
 
 class AttentionBlock(nn.Module):
@@ -101,16 +93,20 @@ class AttentionBlock(nn.Module):
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         return self.dropout.add_to(x, self.attention(self.norm(x)))
 
+    def start(self, batch: int, slab: tuple[int, ...], length: int) -> PartState:
+        """Return an empty cache of keys and values, if attention is masked; else it is inside a slab."""
+        return self.attention.start(batch, slab, length) if self.attention.causal else ()
+
     def step(
         self,
         x: Float[Tensor, "b *s d"],
         i: Index,
-        cache: KeyValueCache | None,
+        state: PartState,
     ) -> Float[Tensor, "b *s d"]:
-        """Return slab `i` of the output; without a cache, attention is inside the slab."""
-        if cache is None:
+        """Return slab `i` of the output."""
+        if not state:
             return self(x)
-        return x + self.dropout(self.attention.step(self.norm(x), i, cache))
+        return x + self.dropout(self.attention.step(self.norm(x), i, KeyValueCache(*state)))
 
 
 class FeedforwardBlock(nn.Module):
@@ -132,6 +128,14 @@ class FeedforwardBlock(nn.Module):
     def forward(self, x: Float[Tensor, "*a d"]) -> Float[Tensor, "*a d"]:
         return self.dropout.add_to(x, self.contract(quick_gelu(self.expand(self.norm(x)))))
 
+    def start(self, batch: int, slab: tuple[int, ...], length: int) -> PartState:
+        """Return nothing: positions do not see each other."""
+        return ()
+
+    def step(self, x: Float[Tensor, "b *s d"], i: Index, state: PartState) -> Float[Tensor, "b *s d"]:
+        """Return slab `i` of the output."""
+        return self(x)
+
 
 class GatedConvolution(nn.Module):
     """x + Dropout(W (a sigmoid(b))), where a and b are convolutions of LayerNorm(x) (Dauphin et al. 2017).
@@ -152,12 +156,13 @@ class GatedConvolution(nn.Module):
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         return self._add(x, self._windows(self.norm(x), self.reach))
 
-    def start(self, batch: int, slab: tuple[int, ...]) -> Float[Tensor, "b r *s d"]:
-        """Return what the window of the first slab sees: zeros."""
-        return self.out.weight.new_zeros(batch, self.reach, *slab, self.out.out_features)
+    def start(self, batch: int, slab: tuple[int, ...], length: int) -> PartState:
+        """Return the normalised inputs of the last slabs, [B, reach, *S, D]: zeros."""
+        return (self.norm.weight.new_zeros(batch, self.reach, *slab, *self.norm.normalized_shape),)
 
-    def step(self, x: Float[Tensor, "b *s d"], kept: Float[Tensor, "b r *s d"]) -> Float[Tensor, "b *s d"]:
-        """Return the next slab of the output. `kept` holds the normalised inputs of the last slabs, and takes this."""
+    def step(self, x: Float[Tensor, "b *s d"], i: Index, state: PartState) -> Float[Tensor, "b *s d"]:
+        """Return slab `i` of the output, the next one."""
+        (kept,) = state
         seen = torch.cat([kept, self.norm(x).unsqueeze(1).to(kept.dtype)], dim=1)
         kept.copy_(seen[:, 1:])
         return self._add(x, self._windows(seen, 0).squeeze(1))
@@ -180,7 +185,10 @@ class GatedConvolution(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """An attention block, then a feedforward block or gated convolutions: one layer in the paper's count."""
+    """An attention block, then a feedforward block: one layer in the paper's count.
+
+    Gated convolutions can take the place of the feedforward block. Half of them, rounded down, come before attention.
+    """
 
     feedforward: FeedforwardBlock | None
     convolutions: ModuleListOf[GatedConvolution]
@@ -202,23 +210,28 @@ class TransformerBlock(nn.Module):
     def causal(self) -> bool:
         return self.attention.attention.causal
 
+    @property
+    def parts(self) -> list[GatedConvolution | AttentionBlock | FeedforwardBlock]:
+        """Return the residual blocks in their order."""
+        before = len(self.convolutions) // 2
+        convolutions = list(self.convolutions)
+        last = [self.feedforward] if self.feedforward else []
+        return [*convolutions[:before], self.attention, *convolutions[before:], *last]
+
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        x = self.attention(x)
-        for convolution in self.convolutions:
-            x = convolution(x)
-        return self.feedforward(x) if self.feedforward else x
+        for part in self.parts:
+            x = part(x)
+        return x
 
-    def start(self, batch: int, slab: tuple[int, ...], length: int) -> BlockState:
-        """Return the state before the first of `length` slabs."""
-        cache = self.attention.attention.start(batch, slab, length) if self.causal else None
-        return BlockState(cache, [convolution.start(batch, slab) for convolution in self.convolutions])
+    def start(self, batch: int, slab: tuple[int, ...], length: int) -> list[PartState]:
+        """Return the states of `parts` before the first of `length` slabs."""
+        return [part.start(batch, slab, length) for part in self.parts]
 
-    def step(self, x: Float[Tensor, "b *s d"], i: Index, state: BlockState) -> Float[Tensor, "b *s d"]:
+    def step(self, x: Float[Tensor, "b *s d"], i: Index, state: list[PartState]) -> Float[Tensor, "b *s d"]:
         """Return slab `i` of the output for slab `i` of the input; add it to the state."""
-        x = self.attention.step(x, i, state.cache)
-        for convolution, kept in zip(self.convolutions, state.kept):
-            x = convolution.step(x, kept)
-        return self.feedforward(x) if self.feedforward else x
+        for part, kept in zip(self.parts, state):
+            x = part.step(x, i, kept)
+        return x
 
 
 def compile_blocks(module: nn.Module) -> None:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from axial_transformers.layers.blocks import BlockState, Dropout, GatedConvolution, ModuleListOf, TransformerBlock
+from axial_transformers.layers.blocks import Dropout, GatedConvolution, ModuleListOf, PartState, TransformerBlock
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense, LayerNorm
 from axial_transformers.layers.lines import Index, LineAttention
@@ -121,10 +121,10 @@ class OuterDecoder(nn.Module):
         """Return what these slabs add to the context of the next."""
         return 0.0 if not self.convolution or not slabs else self.convolution.next(slabs)
 
-    def start(self, batch: int) -> list[BlockState]:
+    def start(self, batch: int) -> list[list[PartState]]:
         return [block.start(batch, self.slab, self.length) for block in self.blocks]
 
-    def step(self, u: Float[Tensor, "b *s d"], i: Index, state: list[BlockState]) -> Float[Tensor, "b *s d"]:
+    def step(self, u: Float[Tensor, "b *s d"], i: Index, state: list[list[PartState]]) -> Float[Tensor, "b *s d"]:
         if not self.blocks:
             return torch.zeros_like(u)
         for block, before in zip(self.blocks, state):
@@ -145,7 +145,7 @@ class InnerAttention(nn.Module):
             r = block(r)
         return r
 
-    def start(self, batch: int) -> list[BlockState]:
+    def start(self, batch: int) -> list[list[PartState]]:
         return [block.start(batch, (), self.length) for block in self.blocks]
 
     def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
