@@ -16,7 +16,7 @@ from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, of_own_data, tiled
-from axial_transformers.recipes.custom import block_of, kind_of_values, of_own_data
+from axial_transformers.recipes.custom import block_of, kind_of_values
 from axial_transformers.recipes.for_archive import prepare_for_archive
 from axial_transformers.recipes.prepare import decide_cut, decide_model, prepare
 from axial_transformers.training import read_run

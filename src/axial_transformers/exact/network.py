@@ -19,13 +19,14 @@ from axial_transformers.engine import (
     NOT_FINITE,
     Arithmetic,
     Array,
-    Block,
+    Attention,
     Categorical,
     Centring,
     Convolution,
     Feedforward,
     Head,
     Known,
+    Layer,
     Line,
     Linear,
     Lstm,
@@ -38,8 +39,15 @@ from axial_transformers.engine import (
     library,
 )
 from axial_transformers.exact.row_predictions import RowPredictions
-from axial_transformers.layers.blocks import FeedforwardBlock, GatedConvolution, ModuleListOf, TransformerBlock
+from axial_transformers.layers.blocks import (
+    AttentionBlock,
+    FeedforwardBlock,
+    GatedConvolution,
+    ModuleListOf,
+    TransformerBlock,
+)
 from axial_transformers.layers.embeddings import Positions
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
@@ -115,7 +123,7 @@ class ExactNetwork:
         self._output = _output(model)
         inner = model.inner_decoder
         heads = 0 if isinstance(inner, InnerLSTM) else model.config.heads
-        weights = _lstm(inner) if isinstance(inner, InnerLSTM) else [*map(_block, inner.blocks)]
+        weights = _lstm(inner) if isinstance(inner, InnerLSTM) else _layers(inner.blocks, ())
         self._positions = self.positions(model.position)
         self.rows = self.arithmetic.Rows(weights, heads, self._output)
         self.embed_value = self.embedding(model.embed_value)
@@ -183,8 +191,7 @@ class ExactNetwork:
         return self.model.values.embed_exactly(embedding, self.dense)
 
     def slabs(self, blocks: ModuleListOf[TransformerBlock], slab: Sequence[int]) -> Any:
-        lines = [_line(block, slab) for block in blocks]
-        return self.arithmetic.Slabs([*map(_block, blocks)], self.model.config.heads, lines, _neighbours(slab))
+        return self.arithmetic.Slabs(_layers(blocks, slab), self.model.config.heads, _neighbours(slab))
 
     def positions(self, module: Positions) -> Array:
         """Return [*A', D], added from the outermost axis inward."""
@@ -290,13 +297,6 @@ def _centring(predictions: RowPredictions | None) -> Centring | None:
     return Centring(*(tensor.numpy() for tensor in predictions[:-1])) if predictions else None
 
 
-def _line(block: TransformerBlock, slab: Sequence[int]) -> Line:
-    if block.causal:
-        return MASKED
-    axis = len(slab) + block.attention.attention.axis + 1
-    return Line(slab[axis], prod(slab[axis + 1 :]))
-
-
 def _neighbours(slab: Sequence[int]) -> NDArray[np.int64]:
     """Return where the window of a gated convolution lies in a slab: numbers of positions [P, 3^axes], or -1."""
     numbers = np.pad(np.arange(prod(slab)).reshape(slab), 1, constant_values=-1)
@@ -305,23 +305,29 @@ def _neighbours(slab: Sequence[int]) -> NDArray[np.int64]:
     return np.stack(copies, axis=-1)
 
 
-def _block(block: TransformerBlock) -> Block:
-    attention = block.attention.attention
-    no_rotations = np.zeros((0, attention.widths[0] // attention.heads), np.float32)
-    rest = [block.feedforward] if block.feedforward else block.convolutions
-    return Block(
-        attention_norm=_norm(block.attention.norm),
-        qkv=_linear(attention.qkv),
-        rotations=no_rotations if attention.rotations is None else _array(attention.rotations),
-        out=_linear(attention.out),
-        rest=tuple(map(_rest, rest)),
-    )
+def _layers(blocks: ModuleListOf[TransformerBlock], slab: Sequence[int]) -> list[Layer]:
+    """Return the layers of blocks, in a slab of this shape."""
+    return [_layer(part, slab) for block in blocks for part in block.parts]
 
 
-def _rest(part: FeedforwardBlock | GatedConvolution) -> Feedforward | Convolution:
+def _layer(part: AttentionBlock | FeedforwardBlock | GatedConvolution, slab: Sequence[int]) -> Layer:
+    norm = _norm(part.norm)
     if isinstance(part, GatedConvolution):
-        return Convolution(_norm(part.norm), _linear(part.near), _linear(part.out))
-    return Feedforward(_norm(part.norm), _linear(part.expand), _linear(part.contract))
+        return Convolution(norm, _linear(part.near), _linear(part.out))
+    if isinstance(part, FeedforwardBlock):
+        return Feedforward(norm, _linear(part.expand), _linear(part.contract))
+    attention = part.attention
+    rotations = np.zeros((0, attention.widths[0] // attention.heads), np.float32)
+    if attention.rotations is not None:
+        rotations = _array(attention.rotations)
+    return Attention(norm, _linear(attention.qkv), rotations, _linear(attention.out), _line(attention, slab))
+
+
+def _line(attention: LineAttention, slab: Sequence[int]) -> Line:
+    if attention.causal:
+        return MASKED
+    axis = len(slab) + attention.axis + 1
+    return Line(slab[axis], prod(slab[axis + 1 :]))
 
 
 def _lstm(inner: InnerLSTM) -> Lstm:
