@@ -164,6 +164,14 @@ def test_features_tell_neighbouring_values_of_16_bits_apart():
     assert len(Features(65_536, ())(codes, torch.float32).unique(dim=0)) == 65_536
 
 
+@pytest.mark.parametrize("num_values", [2, 256, 65_536])
+def test_features_of_an_activity_are_about_as_large_as_the_others(num_values):
+    levels = torch.arange(int(level_of(torch.tensor(num_values << COEFFICIENT_BITS), num_values)) + 1)
+    codes = num_values * num_values * levels
+    features = Features(num_values, (), activity=True)(codes, torch.float32)
+    assert features.abs().max() < 1.5
+
+
 @pytest.mark.parametrize(("num_values", "scales"), [(16, (1, 4)), (17, (1, 4, 16))])
 def test_differences_have_features_at_the_scales_below_the_number_of_values(num_values, scales):
     config = small_config((3, 2), num_values=num_values, **CENTRED)

@@ -106,7 +106,7 @@ class Features(NamedTuple):
     """What the network reads of an ordinal value: numbers of the value and of its difference, and a linear layer.
 
     A code is a value, or value + V * prediction if values are centred, or value + V * (prediction + V * level) with an
-    activity. The difference d is value - prediction. An activity adds d / (|d| + scale), its size, and log scale.
+    activity. The difference d is value - prediction. An activity adds d / (|d| + scale), its size, and log scale / 8.
     """
 
     values: Array

@@ -419,7 +419,7 @@ class OrdinalValues:
         if self.kind.activity:
             scales, logarithms = level_scales()
             relative = (value - prediction) / (np.abs(value - prediction) + scales[level].astype(np.float64))
-            three = np.stack([relative, np.abs(relative), logarithms[level]], axis=-1)
+            three = np.stack([relative, np.abs(relative), logarithms[level] / 8], axis=-1)
             features = np.concatenate([features, three.astype(np.float32)], axis=-1)
         return linear(features, tables.linear)
 

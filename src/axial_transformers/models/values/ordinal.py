@@ -172,10 +172,10 @@ class Features(NamedTuple):
         return torch.cat(features, dim=-1).to(dtype)
 
     def of_activity(self, differences: Integer[Tensor, "*s"], levels: Integer[Tensor, "*s"]) -> Float[Tensor, "*s 3"]:
-        """Return d / (|d| + scale), its size, and log scale, float64."""
+        """Return d / (|d| + scale), its size, and log scale / 8, float64: about as large as the other features."""
         scale = scale_of(levels, torch.float64)
         relative = differences.double() / (differences.abs() + scale)
-        return torch.stack([relative, relative.abs(), log_scale_of(levels, torch.float64)], dim=-1)
+        return torch.stack([relative, relative.abs(), log_scale_of(levels, torch.float64) / 8], dim=-1)
 
     def of_values(self, values: Integer[Tensor, "*s"]) -> Float[Tensor, "*s f"]:
         """Return the features of values, float64."""
