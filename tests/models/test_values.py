@@ -125,6 +125,24 @@ def test_levels_are_monotone_and_every_one_has_a_size():
     assert int(levels.max()) < LEVELS
 
 
+def test_an_activity_scales_the_components_of_even_number():
+    config = small_config((3, 2), num_values=300, activity=True, **CENTRED)
+    values = values_class(config)(config)
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(4, 9, generator=generator)
+    levels = torch.tensor([0, 8, 30, 60])
+    scales = torch.from_numpy(level_scales()[0])[levels, None]
+    found = values.distribution(outputs, 7 + 300 * levels)
+    small = values.distribution(outputs, 7 + 300 * levels.new_zeros(4))
+    weights, means, precisions = outputs.unflatten(-1, (3, 3)).unbind(1)
+    assert (found.centres == 7).all()
+    assert torch.equal(found.weights, weights)
+    assert torch.allclose(found.means[:, ::2], (means * scales)[:, ::2])
+    assert torch.allclose(found.means[:, 1::2], 75 * means[:, 1::2])
+    assert torch.allclose(found.precisions[:, ::2], (precisions.exp() / scales)[:, ::2])
+    assert torch.equal(found.precisions[:, 1::2], small.precisions[:, 1::2])
+
+
 def test_a_fitted_activity_finds_the_sizes_of_differences():
     """Rows of differences of sizes 1 and 50 alternate."""
     generator = torch.Generator().manual_seed(0)

@@ -431,11 +431,10 @@ class OrdinalValues:
         return predictions, levels
 
     def _units(self, levels: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Return the units of means [.., 1], and what is subtracted from log precisions."""
-        if not self.kind.activity:
-            return np.full((*levels.shape, 1), self.kind.unit), np.zeros((*levels.shape, 1), np.float32)
-        scales, logarithms = level_scales()
-        return scales[levels][..., None], logarithms[levels][..., None]
+        """Return the units of means [.., K], and what is subtracted from log precisions."""
+        in_scale = self.kind.activity & (np.arange(self.kind.mixtures) % 2 == 0)
+        scales, logarithms = (numbers[levels][..., None] for numbers in level_scales())
+        return np.where(in_scale, scales, self.kind.unit), np.where(in_scale, logarithms, np.float32(0))
 
     def value_and_centre(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return values and predictions, which are (V - 1) // 2 if values are not centred."""
