@@ -125,6 +125,24 @@ def test_levels_are_monotone_and_every_one_has_a_size():
     assert int(levels.max()) < LEVELS
 
 
+def test_an_activity_scales_the_components_of_even_number():
+    config = small_config((3, 2), num_values=300, activity=True, **CENTRED)
+    values = values_class(config)(config)
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(4, 9, generator=generator)
+    levels = torch.tensor([0, 8, 30, 60])
+    scales = torch.from_numpy(level_scales()[0])[levels, None]
+    found = values.distribution(outputs, 7 + 300 * levels)
+    small = values.distribution(outputs, 7 + 300 * levels.new_zeros(4))
+    weights, means, precisions = outputs.unflatten(-1, (3, 3)).unbind(1)
+    assert (found.centres == 7).all()
+    assert torch.equal(found.weights, weights)
+    assert torch.allclose(found.means[:, ::2], (means * scales)[:, ::2])
+    assert torch.allclose(found.means[:, 1::2], 75 * means[:, 1::2])
+    assert torch.allclose(found.precisions[:, ::2], (precisions.exp() / scales)[:, ::2])
+    assert torch.equal(found.precisions[:, 1::2], small.precisions[:, 1::2])
+
+
 def test_a_fitted_activity_finds_the_sizes_of_differences():
     """Rows of differences of sizes 1 and 50 alternate."""
     generator = torch.Generator().manual_seed(0)
@@ -162,6 +180,14 @@ def test_features_tell_neighbouring_values_of_16_bits_apart():
     codes = torch.arange(65_536)
     assert len(Features(65_536, ())(codes, torch.bfloat16).unique(dim=0)) > 65_536 // 4
     assert len(Features(65_536, ())(codes, torch.float32).unique(dim=0)) == 65_536
+
+
+@pytest.mark.parametrize("num_values", [2, 256, 65_536])
+def test_features_of_an_activity_are_about_as_large_as_the_others(num_values):
+    levels = torch.arange(int(level_of(torch.tensor(num_values << COEFFICIENT_BITS), num_values)) + 1)
+    codes = num_values * num_values * levels
+    features = Features(num_values, (), activity=True)(codes, torch.float32)
+    assert features.abs().max() < 1.5
 
 
 @pytest.mark.parametrize(("num_values", "scales"), [(16, (1, 4)), (17, (1, 4, 16))])

@@ -113,9 +113,9 @@ typedef struct {
     int64_t count;    /* V */
     uint64_t mixtures;
     float unit, max_log_precision;
-    uint64_t activity;    /* 1: unit is the scale of a level */
+    uint64_t activity;    /* 1: components 0, 2, .. count in units of the scale of a level */
     const int64_t *table; /* [TABLE_SIZE]: 2^30 / (1 + e^(i / 64)), rounded */
-    float log_unit;       /* subtracted from log precisions: 0 without an activity */
+    float scale, log_scale;
     int64_t centre;
     const float *means;
     float *precisions; /* [mixtures] */
@@ -128,8 +128,18 @@ static void centre_on(Mixture *mixture, int64_t expected) {
     if (!mixture->activity) return;
     uint64_t level = (uint64_t)(expected / mixture->count);
     mixture->centre = expected % mixture->count;
-    mixture->unit = level_scale(level);
-    mixture->log_unit = level_logarithm(level);
+    mixture->scale = level_scale(level);
+    mixture->log_scale = level_logarithm(level);
+}
+
+/* 1 if a component counts in units of the scale. */
+static int is_in_scale(const Mixture *mixture, uint64_t k) {
+    return mixture->activity && k % 2 == 0;
+}
+
+/* The mean of a component is a multiple of this. */
+static float unit_of(const Mixture *mixture, uint64_t k) {
+    return is_in_scale(mixture, k) ? mixture->scale : mixture->unit;
 }
 
 /* 1 / (1 + e^-z) in units of 2^-30. */
@@ -146,7 +156,7 @@ static int64_t count_below(const Mixture *mixture, int64_t value) {
     float below = (float)(value - mixture->centre) - 0.5f;
     int64_t sum = 0;
     for (uint64_t k = 0; k < mixture->mixtures; k++) {
-        float z = fused(mixture->means[k], -mixture->unit, below) * mixture->precisions[k];
+        float z = fused(mixture->means[k], -unit_of(mixture, k), below) * mixture->precisions[k];
         sum += mixture->shares[k] * logistic(mixture->table, z);
     }
     return value + (sum >> 30);
@@ -178,7 +188,8 @@ static int write_precisions(const float *outputs, Mixture *mixture) {
         usable &= fabsf(outputs[k]) < MAX_OUTPUT;
     mixture->means = outputs + count;
     for (uint64_t k = 0; k < count; k++) {
-        float relative = outputs[2 * count + k] - mixture->log_unit, log_precision = LARGER(relative, -12.0f);
+        float log_scale = is_in_scale(mixture, k) ? mixture->log_scale : 0.0f;
+        float log_precision = LARGER(outputs[2 * count + k] - log_scale, -12.0f);
         mixture->precisions[k] = exponential(SMALLER(log_precision, mixture->max_log_precision));
     }
     return usable;

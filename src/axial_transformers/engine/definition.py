@@ -146,7 +146,7 @@ class Features(NamedTuple):
     """What the network reads of an ordinal value: numbers of the value and of its difference, and a linear layer.
 
     A code is a value, or value + V * prediction if values are centred, or value + V * (prediction + V * level) with an
-    activity. The difference d is value - prediction. An activity adds d / (|d| + scale), its size, and log scale.
+    activity. The difference d is value - prediction. An activity adds d / (|d| + scale), its size, and log scale / 8.
     """
 
     values: Array
@@ -170,7 +170,7 @@ class Ordinal(NamedTuple):
     max_log_precision: np.float32
     """Log precisions are at most this."""
     activity: bool = False
-    """The scale of a position's level takes the place of `unit`, and divides precisions."""
+    """The scale of a position's level takes the place of `unit` in components 0, 2, ..; it divides their precisions."""
     channels: int = 1
     """P, values of a position: 1 to MAX_CHANNELS."""
 

@@ -259,9 +259,9 @@ static float mixture_nats(const float *outputs, Mixture *mixture, int64_t value)
     float terms[256], distance = (float)(value - mixture->centre), most = largest(outputs, mixture->mixtures);
     if (!write_precisions(outputs, mixture)) return NAN;
     for (uint64_t k = 0; k < mixture->mixtures; k++) {
-        float precision = mixture->precisions[k], mean = mixture->means[k];
-        float upper = log_logistic(fused(mean, -mixture->unit, distance + 0.5f) * precision);
-        float lower = log_logistic(-(fused(mean, -mixture->unit, distance - 0.5f) * precision));
+        float precision = mixture->precisions[k], mean = mixture->means[k], unit = unit_of(mixture, k);
+        float upper = log_logistic(fused(mean, -unit, distance + 0.5f) * precision);
+        float lower = log_logistic(-(fused(mean, -unit, distance - 0.5f) * precision));
         float inner = upper + lower + log_one_minus_power(precision);
         terms[k] = outputs[k] - most + (value == 0 ? upper : value == mixture->count - 1 ? lower : inner);
     }

@@ -468,7 +468,7 @@ class OrdinalValues:
         if self.kind.activity:
             scales, logarithms = level_scales()
             relative = (value - prediction) / (np.abs(value - prediction) + scales[level].astype(np.float64))
-            three = np.stack([relative, np.abs(relative), logarithms[level]], axis=-1)
+            three = np.stack([relative, np.abs(relative), logarithms[level] / 8], axis=-1)
             features = np.concatenate([features, three.astype(np.float32)], axis=-1)
         return features.reshape(*codes.shape[:-1], codes.shape[-1] * features.shape[-1])
 
@@ -480,11 +480,10 @@ class OrdinalValues:
         return predictions, levels
 
     def _units(self, levels: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Return the units of means [.., 1], and what is subtracted from log precisions."""
-        if not self.kind.activity:
-            return np.full((*levels.shape, 1), self.kind.unit), np.zeros((*levels.shape, 1), np.float32)
-        scales, logarithms = level_scales()
-        return scales[levels][..., None], logarithms[levels][..., None]
+        """Return the units of means [.., K], and what is subtracted from log precisions."""
+        in_scale = self.kind.activity & (np.arange(self.kind.mixtures) % 2 == 0)
+        scales, logarithms = (numbers[levels][..., None] for numbers in level_scales())
+        return np.where(in_scale, scales, self.kind.unit), np.where(in_scale, logarithms, np.float32(0))
 
     def value_and_centre(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return values and predictions, which are (V - 1) // 2 if values are not centred."""

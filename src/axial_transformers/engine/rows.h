@@ -67,7 +67,7 @@ static uint64_t write_features(const Embedding *embedding, uint64_t code, float 
         double relative = difference / (fabs(difference) + (double)level_scale(level));
         features[written++] = (float)relative;
         features[written++] = (float)fabs(relative);
-        features[written++] = level_logarithm(level);
+        features[written++] = level_logarithm(level) * 0.125f;
     }
     return written;
 }

@@ -82,7 +82,7 @@ static int64_t choose_ordinal(const float *outputs, const Mixture *mixture, doub
         quantile = SMALLER(quantile, 1.0 - least);
         found += (double)temperature * natural_logarithm(quantile / (1.0 - quantile)) / mixture->precisions[chosen];
     }
-    found += (double)mixture->unit * outputs[count + chosen];
+    found += (double)unit_of(mixture, chosen) * outputs[count + chosen];
     if (!(found >= 0.0)) return 0; /* or not a number, of weights that overflow: a value must stay an index */
     return (int64_t)SMALLER(found, last);
 }

@@ -32,7 +32,8 @@ Head = _structure("Head", expand=Linear, contract=Linear)
 Lstm = _structure("Lstm", norm=Norm, of_input=Linear, of_hidden=Linear)
 Mixture = _structure(
     "Mixture", count=c_int64, mixtures=c_uint64, unit=c_float, max_log_precision=c_float, activity=c_uint64,
-    table=c_void_p, log_unit=c_float, centre=c_int64, means=c_void_p, precisions=c_void_p, shares=c_void_p,
+    table=c_void_p, scale=c_float, log_scale=c_float, centre=c_int64, means=c_void_p, precisions=c_void_p,
+    shares=c_void_p,
 )  # fmt: skip
 Rows = _structure(
     "Rows", embedding=Embedding, layers=c_void_p, count=c_uint64, lstm=Lstm, head_norm=Norm, heads=c_void_p,

@@ -74,8 +74,8 @@ class AxialTransformerConfig:
     centred: bool = False
     """Centre ordinal values on a linear prediction from earlier neighbours, fitted to the training data."""
     activity: bool = False
-    """Count means and widths of ordinal values in units of the size of differences that earlier neighbours lead to
-    expect, fitted to the training data.
+    """Count means and widths of every second component of the mixture in units of the size of differences that earlier
+    neighbours lead to expect, fitted to the training data.
     """
     dim: Annotated[int, SIZE] = 128
     """Width D of the model."""

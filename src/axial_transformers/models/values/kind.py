@@ -41,7 +41,7 @@ class NumbersOfCodes(Protocol):
 class Values(nn.Module, ABC):
     """The values of a model: embedding, features, head, distribution, what is fitted to data, and the engine's view.
 
-    With a `prediction`, values are centred on it; with an `activity`, they count in units of it.
+    With a `prediction`, values are centred on it; an `activity` is the size of differences from it to expect.
     """
 
     takes_top_k: ClassVar[bool]

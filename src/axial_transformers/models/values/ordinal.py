@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from axial_transformers import engine
@@ -30,8 +30,9 @@ class OrdinalValues(Values):
     """Values with an order: P(v) = sum_k w_k [F((v + 1/2 - mean_k) p_k) - F((v - 1/2 - mean_k) p_k)], F logistic.
 
     The first bin is open below, the last one above. The head gives each component's weight (a logit), mean and log
-    precision, K numbers each. Means count from the prediction, in units of `spread` or, with an activity, of its scale,
-    of which widths are multiples, too.
+    precision, K numbers each. Means count from the prediction, in units of `spread`. With an activity, those of the
+    components 0, 2, 4, .. count in units of its scale, of which their widths are multiples, too. The other components
+    stay: in drawings, large differences come where the scale is small, and zeros where it is large.
 
     A code is a value or, if values are centred, value + V * (prediction + V * level of the activity, if there is one).
     """
@@ -79,9 +80,10 @@ class OrdinalValues(Values):
         weights, means, precisions = outputs.unflatten(-1, (3, -1)).unbind(-2)
         unit = self.spread.to(means.dtype)
         if self.activity:
-            levels = centres // self.num_values
-            unit = scale_of(levels, means.dtype).unsqueeze(-1)
-            precisions = precisions - log_scale_of(levels, means.dtype).unsqueeze(-1)
+            levels = (centres // self.num_values).unsqueeze(-1)
+            in_scale = self._in_scale()
+            unit = torch.where(in_scale, scale_of(levels, means.dtype), unit)
+            precisions = precisions - in_scale * log_scale_of(levels, means.dtype)
             centres = centres % self.num_values
         precisions = precisions.clamp(MIN_LOG_PRECISION, self.max_log_precision).exp()
         return Mixture(weights, means * unit, precisions, centres, self.num_values)
@@ -112,8 +114,14 @@ class OrdinalValues(Values):
         """Return the biases of a head that has not been trained, for the present spread."""
         narrow, wide = (log(width) for width in FIRST_WIDTHS)
         widths = torch.linspace(narrow, wide, self.mixtures, dtype=self.spread.dtype, device=self.spread.device)
-        precisions = -widths if self.activity else -widths - self.spread.log()
+        precisions = -widths - self.spread.log()
+        if self.activity:
+            precisions = torch.where(self._in_scale(), -widths, precisions)
         return torch.cat([precisions.new_zeros(2 * self.mixtures), precisions])
+
+    def _in_scale(self) -> Bool[Tensor, " k"]:
+        """Return which components count in units of the scale of an activity."""
+        return torch.arange(self.mixtures, device=self.spread.device) % 2 == 0
 
     def _is_new(self, last_layers: Sequence[Dense]) -> bool:
         """Return True if spread, prediction and the biases of the head are those of a new model.
@@ -175,10 +183,10 @@ class Features(NamedTuple):
         return torch.cat(features, dim=-1).to(dtype)
 
     def of_activity(self, differences: Integer[Tensor, "*s"], levels: Integer[Tensor, "*s"]) -> Float[Tensor, "*s 3"]:
-        """Return d / (|d| + scale), its size, and log scale, float64."""
+        """Return d / (|d| + scale), its size, and log scale / 8, float64: about as large as the other features."""
         scale = scale_of(levels, torch.float64)
         relative = differences.double() / (differences.abs() + scale)
-        return torch.stack([relative, relative.abs(), log_scale_of(levels, torch.float64)], dim=-1)
+        return torch.stack([relative, relative.abs(), log_scale_of(levels, torch.float64) / 8], dim=-1)
 
     def of_values(self, values: Integer[Tensor, "*s"]) -> Float[Tensor, "*s f"]:
         """Return the features of values, float64."""
