@@ -718,6 +718,7 @@ typedef struct {
 } Layer;
 
 static Work work;
+static Extent extent; /* of all layers */
 
 static Norm read_norm(const char *prefix) {
     const char *gain = text_of("%s.weight", prefix), *bias = text_of("%s.bias", prefix);
@@ -726,16 +727,17 @@ static Norm read_norm(const char *prefix) {
 
 static void read_block(Block *block, const char *prefix, uint64_t length) {
     uint64_t dim = config.dim, hidden = config.hidden;
-    *block = (Block){.dim = dim, .heads = config.heads, .hidden = hidden};
+    *block = (Block){.dim = dim, .heads = config.heads, .branches = take(1, sizeof(Branch)), .count = 1};
     block->attention_norm = read_norm(text_of("%s.attention.norm", prefix));
     read_linear(&block->qkv, text_of("%s.attention.attention.qkv", prefix), dim, 3 * dim);
     read_linear(&block->out, text_of("%s.attention.attention.out", prefix), dim, dim);
     if (config.rotary)
         block->rotations = tensor_of(ROTATIONS, text_of("%s.attention.attention.rotations", prefix), length,
                                      dim / config.heads, 0)->values;
-    block->feedforward_norm = read_norm(text_of("%s.feedforward.norm", prefix));
-    read_linear(&block->expand, text_of("%s.feedforward.expand", prefix), dim, hidden);
-    read_linear(&block->contract, text_of("%s.feedforward.contract", prefix), hidden, dim);
+    block->branches->norm = read_norm(text_of("%s.feedforward.norm", prefix));
+    read_linear(&block->branches->expand, text_of("%s.feedforward.expand", prefix), dim, hidden);
+    read_linear(&block->branches->contract, text_of("%s.feedforward.contract", prefix), hidden, dim);
+    include_blocks(&extent, block, 1);
 }
 
 static void read_layer(Layer *layer, const char *prefix, int masked, uint64_t length, uint64_t stride) {
@@ -746,13 +748,14 @@ static void read_layer(Layer *layer, const char *prefix, int masked, uint64_t le
 /* Change x [rows, D], slab i of an image, by some layers; the caches of the masked ones are of all images. */
 static void apply_layers(const Layer *layers, int count, float *x, uint64_t rows, uint64_t i, const Cache *caches,
                          uint64_t image) {
+    Grid grid = {.rows = rows}; /* without convolutions */
     for (int n = 0; n < count; n++) {
         Cache cache = {NULL, NULL, 0};
         if (!layers[n].line.length) {
             uint64_t at = image * cache_size(rows, caches[n].length, config.dim);
             cache = (Cache){caches[n].keys + at, caches[n].values + at, caches[n].length};
         }
-        apply_block(&layers[n].block, layers[n].line, x, rows, i, &cache, &work);
+        apply_block(&layers[n].block, layers[n].line, &grid, x, rows, i, &cache, &work);
     }
 }
 
@@ -797,7 +800,7 @@ static struct {
     const int *classes;
     uint16_t *values; /* [images, *A, C] */
     uint16_t *sizes;  /* as many: of the differences from predictions */
-    uint64_t *codes;  /* [images, C', *A'] */
+    int64_t *codes;   /* [images, C', *A'] */
     Stream stream;
 } network;
 
@@ -833,8 +836,8 @@ static void read_network(void) {
     uint64_t dim = config.dim, longest = 1, rows = GROUP;
     float features[MAX_FEATURES];
     Rows *row = &network.rows;
-    row->embedding = (Embedding){.dim = dim, .count = (uint64_t)config.num_values, .centred = (uint64_t)config.centred,
-                                 .activity = (uint64_t)config.activity};
+    row->embedding = (Embedding){.dim = dim, .count = (uint64_t)config.num_values, .channels = 1,
+                                 .centred = (uint64_t)config.centred, .activity = (uint64_t)config.activity};
     network.features = config.ordinal ? write_features(&row->embedding, 0, features) : 1;
     network.slab[axes] = 1;
     for (int axis = axes - 1; axis >= 0; axis--) {
@@ -851,7 +854,8 @@ static void read_network(void) {
     } else
         row->embedding.table = matrix("embed_value.table", (uint64_t)config.num_values, dim);
     row->head_norm = read_norm("head.0");
-    read_linear(&row->head, "head.1", dim, (uint64_t)(config.ordinal ? 3 * config.mixtures : config.num_values));
+    row->heads = take(1, sizeof(Head));
+    read_linear(&row->heads->contract, "head.1", dim, (uint64_t)(config.ordinal ? 3 * config.mixtures : config.num_values));
 
     if (config.encoder_layers) {
         uint64_t copies = 1, planes = config.one_hot ? config.channels : 1;
@@ -909,8 +913,11 @@ static void read_network(void) {
             read_block(&row->blocks[i], text_of("inner_decoder.blocks.%d", (int)i), config.shape[axes - 1]);
     }
     product(product(LARGER(rows, longest), LARGER(dim, config.hidden)), 64); /* then nothing below overflows */
-    uint64_t size = place_work(NULL, rows, dim, config.hidden, longest, &work);
-    place_work(floats(size), rows, dim, config.hidden, longest, &work);
+    extent.rows = rows;
+    extent.dim = dim;
+    extent.longest = longest;
+    uint64_t size = place_work(NULL, &extent, &work);
+    place_work(floats(size), &extent, &work);
 }
 
 static Cache cache_of(uint64_t images, uint64_t rows, uint64_t length) {
@@ -925,7 +932,7 @@ static void prepare(uint64_t images) {
     uint64_t window = 0, values = product(config.positions, config.channels);
     network.images = images;
     network.values = take(product(images, values), sizeof(uint16_t));
-    network.codes = take(product(images, values), sizeof(uint64_t));
+    network.codes = take(product(images, values), sizeof(int64_t));
     if (config.activity) network.sizes = take(product(images, values), sizeof(uint16_t));
     for (int level = 0; level < config.axes - 1; level++) {
         Outer *outer = &network.outers[level];
@@ -941,7 +948,7 @@ static void prepare(uint64_t images) {
     }
     Rows *row = &network.rows;
     RowMemory *of_rows = &network.memory;
-    uint64_t wide = row->head.outputs, pixel = product(network.pixel_channels, dim);
+    uint64_t wide = row->heads->contract.outputs, pixel = product(network.pixel_channels, dim);
     if (network.encoder) {
         network.encoded = floats(product(product(images, config.positions), dim));
         window = network.encoder_convolution.inputs > window ? network.encoder_convolution.inputs : window;
@@ -1057,25 +1064,28 @@ static void read_row(uint64_t channel, uint64_t base, const float *context) {
         uint64_t rows = network.images - first < GROUP ? network.images - first : GROUP;
         for (uint64_t i = 0; i < length; i++) {
             for (uint64_t b = 0; b < rows; b++) {
-                const uint64_t *codes = network.codes + ((first + b) * config.channels + channel) * config.positions;
+                const int64_t *codes = network.codes + ((first + b) * config.channels + channel) * config.positions;
                 load_context(context, first + b, length, i, 1, network.x + b * dim);
-                if (i) add_embedding(&row->embedding, codes[base + i - 1], network.x + b * dim);
+                if (i) add_embedding(&row->embedding, codes + base + i - 1, network.x + b * dim);
             }
-            position_outputs(row, network.x, rows, i, &network.memory);
+            apply_inner(row, network.x, rows, i, &network.memory);
+            apply_norm(&row->head_norm, network.x, rows, dim, work.normed);
+            apply_head(row, 0, work.normed, rows, &network.memory);
             uint64_t index = data_index(channel, base + i);
             if (config.centred) find_neighbours(&network.prediction, index);
             if (config.activity) find_neighbours(&network.activity, index);
             for (uint64_t b = 0; b < rows; b++) {
                 uint64_t start = (first + b) * all;
                 uint16_t *values = network.values + start, *sizes = network.sizes ? network.sizes + start : NULL;
-                const float *logits = network.memory.logits + b * row->head.outputs;
+                const float *logits = network.memory.logits + b * row->heads->contract.outputs;
                 int64_t expected = expected_value(values, sizes);
                 centre_on(&row->mixture, expected);
                 int64_t value = read_value(logits, &row->mixture, network.memory.numbers, &network.stream);
                 values[index] = (uint16_t)value;
                 if (sizes) sizes[index] = (uint16_t)llabs(value - row->mixture.centre);
-                network.codes[((first + b) * config.channels + channel) * config.positions + base + i] =
-                    (uint64_t)value + (config.centred ? (uint64_t)(expected * config.num_values) : 0);
+                int64_t code = value + (config.centred ? expected * config.num_values : 0);
+                network.codes[((first + b) * config.channels + channel) * config.positions + base + i] = code;
+                keep_features(row, 0, b, code, &network.memory);
             }
             check_stream(&network.stream);
         }
@@ -1145,13 +1155,13 @@ static void walk(uint64_t channel, int level, uint64_t base, const float *contex
         walk(channel, level + 1, start, outer->below);
         if (i + 1 == config.shape[level] || !outer->layers) continue;
         for (uint64_t b = 0; b < network.images; b++) {
-            const uint64_t *codes = network.codes + (b * config.channels + channel) * config.positions + start;
+            const int64_t *codes = network.codes + (b * config.channels + channel) * config.positions + start;
             float *x = outer->upper + b * slab * dim;
             memcpy(x, outer->here + b * slab * dim, (size_t)(slab * dim) * sizeof(float));
             for (uint64_t s = 0; s < slab; s++) {
-                add_embedding(&network.rows.embedding, codes[s], x + s * dim);
+                add_embedding(&network.rows.embedding, codes + s, x + s * dim);
                 if (outer->window)
-                    write_numbers(&outer->of_codes, codes[s],
+                    write_numbers(&outer->of_codes, (uint64_t)codes[s],
                                   outer->numbers + (b * network.slab[level] + i * slab + s) * numbers);
             }
             apply_layers(outer->blocks, outer->layers, x, slab, i, outer->caches, b);
@@ -1170,7 +1180,7 @@ static void encode_channels(uint64_t channel) {
             float *to = seen + p * inputs;
             memset(to, 0, (size_t)inputs * sizeof(float));
             for (uint64_t c = 0; c < channel; c++) {
-                uint64_t code = network.codes[(b * config.channels + c) * positions + p];
+                uint64_t code = (uint64_t)network.codes[(b * config.channels + c) * positions + p];
                 if (config.ordinal)
                     write_features(&network.rows.embedding, code, to + c * network.features);
                 else
