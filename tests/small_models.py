@@ -45,6 +45,8 @@ def small_config(shape: Shape, channels: int = 1, layout: str = "channels", **fi
         "outer_layers": tuple(range(axes, 1, -1)),
         "inner_layers": 1,
     }
+    if layout == "pixels":
+        defaults["values"] = "ordinal"
     return AxialTransformerConfig(shape=shape, channels=channels, layout=layout, **defaults | fields)
 
 
@@ -126,11 +128,23 @@ VARIANTS = {
     "activity channels": small_config((3, 2), 2, num_classes=3, activity=True, **CENTRED),
     "activity columns": small_config((3, 3), 3, "columns", convolution=1, num_values=300, activity=True, **CENTRED),
     "activity volume": small_config((2, 3, 2), num_values=65_536, inner="lstm", activity=True, **CENTRED),
+    "pixels": small_config((3, 4), 3, "pixels"),
+    "pixels 1d": small_config((4,), 8, "pixels", num_classes=3, **CENTRED),
+    "pixels of one row": small_config((1, 5), 2, "pixels", inner="lstm", gated_convolutions=1, **CENTRED),
+    "pixels of one column": small_config((4, 1), 3, "pixels", rotary=7.0, gated_convolutions=2, **CENTRED),
+    "pixels of clips": small_config((2, 3, 2), 3, "pixels", gated_convolutions=1, activity=True, **CENTRED),
+    "pixels of 16 bits": small_config(
+        (2, 3), 2, "pixels", num_values=65_536, gated_convolutions=1, activity=True, **CENTRED
+    ),
+    "gated convolutions": small_config((4, 5), gated_convolutions=2, mlp_ratio=0.6),
+    "gated convolutions 3d": small_config((3, 2, 4), 2, gated_convolutions=1, outer_layers=(6, 2), inner_layers=2),
+    "gated convolutions 4d": small_config((2, 1, 2, 3), gated_convolutions=1, **CENTRED),
+    "gated convolutions of columns": small_config((3, 2), 3, "columns", inner="lstm", gated_convolutions=1),
     "centred after known channels": small_config((1, 4), 3, known_channels=1, **CENTRED),
 }
 """Every field of the configuration that changes the computation, at uneven sizes."""
 
-TEN = {
+PAIRWISE = {
     "raster": small_config((2, 3), 2, "raster", inner="lstm"),
     "sequence": small_config((5,), inner="lstm", **CENTRED),
     "image": small_config((3, 5), inner="lstm", convolution=1, num_classes=3),
@@ -143,8 +157,9 @@ TEN = {
     "columns": small_config((1, 4), 2, "columns", rotary=7.0, num_classes=3, **CENTRED),
     "rows": small_config((5,), 1, "rows", convolution=1, rotary=7.0, num_classes=3),
     "axis": small_config((2, 3, 2), 1, "axis", convolution=1, rotary=7.0, values="ordinal"),
+    "pixels": small_config((3, 4), 2, "pixels", rotary=7.0, gated_convolutions=1, activity=True, **CENTRED),
 }
-"""Ten configurations with every layout, in which every two of these options occur together as far as they can: one, two
+"""Configurations with every layout, in which every two of these options occur together as far as they can: one, two
 or three axes; one or two channels; a layout that moves channels or not; the inner decoder; categorical, ordinal or
 centred values; a convolution, rotary positions, classes, known channels, or none. A greedy search found them;
 tests/models/test_config.py counts the pairs."""

@@ -13,9 +13,9 @@ from axial_transformers.decoding import NoiseChoice, decode, decode_naively, sam
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.models import AxialTransformer, Conditioning
-from tests.small_models import TEN, VARIANTS, random_given, random_model, random_values, small_config
+from tests.small_models import PAIRWISE, VARIANTS, random_given, random_model, random_values, small_config
 
-of_ten = pytest.mark.parametrize("config", TEN.values(), ids=TEN)
+pairwise = pytest.mark.parametrize("config", PAIRWISE.values(), ids=PAIRWISE)
 BATCH = 3
 
 
@@ -78,7 +78,7 @@ def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
         assert choose_backend(model, NoiseChoice(noise=noise), BATCH).outer_decoders == list(model.outer_decoders)
 
 
-@of_ten
+@pairwise
 def test_samples_their_order_and_known_values_equal_those_of_naive_decoding(config):
     model = random_model(config)
     x, given = random_values(model, BATCH), Conditioning(**random_given(model, BATCH))
@@ -160,8 +160,9 @@ def test_dropout_is_off_the_mode_is_restored_and_the_given_tensor_is_not_written
     [
         small_config((2, 1), encoder_layers=2, convolution=1, num_classes=3),
         small_config((2, 2), inner="lstm", values="ordinal"),
+        small_config((2, 2), 2, "pixels", gated_convolutions=1),
     ],
-    ids=["attention", "lstm"],
+    ids=["attention", "lstm", "pixels"],
 )
 def test_a_hook_of_any_part_changes_samples_or_is_refused(config):
     def doubled(part, args, out):

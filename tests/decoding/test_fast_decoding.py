@@ -19,10 +19,10 @@ from axial_transformers.exact import network as exact_network
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.stacks import InnerAttention
-from tests.small_models import TEN, VARIANTS, random_given, random_model, random_values, small_config
+from tests.small_models import PAIRWISE, VARIANTS, random_given, random_model, random_values, small_config
 
 COMPILED, EAGER = (partial(backend_choice.choose_backend, compile=compile) for compile in (True, False))
-of_ten = pytest.mark.parametrize("config", TEN.values(), ids=TEN)
+pairwise = pytest.mark.parametrize("config", PAIRWISE.values(), ids=PAIRWISE)
 UNEVEN = AxialTransformerConfig(
     shape=(3, 21), num_values=41, dim=42, heads=3, mlp_ratio=1.7, outer_layers=4, inner_layers=3
 )
@@ -66,7 +66,7 @@ def test_samples_restricted_at_ties_equal_the_eager_ones(logits):
         assert_equal_samples(model, 6, **options)
 
 
-@of_ten
+@pairwise
 def test_completions_of_any_mask_equal_the_eager_ones(config):
     model = random_model(config, torch.float32)
     known, given = random_values(model, 2), random_given(model, 2)

@@ -14,7 +14,7 @@ from axial_transformers.exact.network import ExactNetwork, exact_network, obstac
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.likelihood import bits_map, bits_per_dim, summarise
-from tests.small_models import TEN, random_given, random_model, random_values, small_config
+from tests.small_models import PAIRWISE, random_given, random_model, random_values, small_config
 
 
 class Doubled(nn.Linear):
@@ -79,7 +79,7 @@ def test_other_dtypes_devices_and_precisions_and_torch_compile_take_the_forward_
 
 @pytest.mark.parametrize("name", ["volume", "columns"])
 def test_likelihoods_depend_on_neither_batch_nor_threads_nor_mode(name):
-    model = random_model(TEN[name], torch.float32)
+    model = random_model(PAIRWISE[name], torch.float32)
     x, given = random_values(model, GROUP + 2), random_given(model, GROUP + 2)
     whole = bits_per_dim(model, x, **given)
     for i in (0, GROUP - 1, GROUP, GROUP + 1):
@@ -121,7 +121,7 @@ def test_layers_that_the_configuration_does_not_have_are_refused_before_c_reads_
 
 def test_values_that_the_table_does_not_have_are_refused():
     network = ExactNetwork(random_model(small_config((3, 5), 2, dim=12), torch.float32))
-    context, values = np.zeros((1, 5, 12), np.float32), np.full((1, 5), 10**9)
-    known = Known(values, np.zeros((1, 5), np.float32))
+    context, values = np.zeros((1, 5, 12), np.float32), np.full((1, 5, 1), 10**9)
+    known = Known(values, np.zeros((1, 5, 1), np.float32))
     with pytest.raises(ValueError, match=r"0\.\.4"):
         network.rows.take_known(context, known)

@@ -4,9 +4,10 @@ from itertools import product
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from axial_transformers.layers.blocks import Dropout, TransformerBlock, without_dropout
+from axial_transformers.layers.blocks import Dropout, GatedConvolution, TransformerBlock, without_dropout
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense, normal_table, randomise
 from axial_transformers.layers.lines import LineAttention
@@ -40,6 +41,44 @@ def test_without_dropout_restores_the_mode_even_after_an_error():
     with pytest.raises(KeyError):
         fail()
     assert layer.training
+
+
+WINDOWS = pytest.mark.parametrize(
+    ("shape", "reach", "inside"), [((6,), 2, 0), ((1,), 2, 0), ((3, 5), 1, 1), ((4, 1), 1, 1), ((3, 2, 5), 1, 2)]
+)
+
+
+def random_convolution(reach: int, inside: int) -> GatedConvolution:
+    layer = GatedConvolution(4, 3, reach, inside).double()
+    randomise(layer, torch.Generator().manual_seed(0))
+    return layer
+
+
+@WINDOWS
+def test_a_gated_convolution_is_torchs_convolution_and_a_gate(shape, reach, inside):
+    layer = random_convolution(reach, inside)
+    x = torch.randn(2, *shape, 4, dtype=torch.float64)
+    kernel = layer.near.weight.unflatten(1, (reach + 1, *[3] * inside, 4)).movedim(-1, 1)
+    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(shape)]
+    padded = F.pad(layer.norm(x).movedim(-1, 1), (1, 1) * inside + (reach, 0))
+    values, gates = convolve(padded, kernel, layer.near.bias).movedim(1, -1).chunk(2, dim=-1)
+    torch.testing.assert_close(layer(x), x + layer.out(values * gates.sigmoid()))
+
+
+@WINDOWS
+def test_a_gated_convolution_slab_by_slab_equals_that_of_all_slabs(shape, reach, inside):
+    layer = random_convolution(reach, inside)
+    x = torch.randn(2, *shape, 4, dtype=torch.float64)
+    state = layer.start(2, shape[1:], shape[0])
+    slabs = [layer.step(slab, i, state) for i, slab in enumerate(x.unbind(1))]
+    torch.testing.assert_close(torch.stack(slabs, dim=1), layer(x))
+
+
+def test_a_gated_convolution_is_along_the_innermost_axes():
+    layer = random_convolution(reach=1, inside=1)
+    x = torch.randn(2, 3, 4, 5, 4, dtype=torch.float64)
+    frames = [layer(frame) for frame in x.unbind(1)]
+    torch.testing.assert_close(layer(x), torch.stack(frames, dim=1))
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 4)])

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from axial_transformers.likelihood.bits import LOG2, bits_map, bits_per_dim, random_slice_loss, slice_nats
-from tests.small_models import TEN, random_given, random_model, random_values, small_config, small_model
+from tests.small_models import PAIRWISE, random_given, random_model, random_values, small_config, small_model
 
-of_ten = pytest.mark.parametrize("config", TEN.values(), ids=TEN)
+pairwise = pytest.mark.parametrize("config", PAIRWISE.values(), ids=PAIRWISE)
 EXACT = {"rtol": 1e-12, "atol": 1e-10}
 
 
-@of_ten
+@pairwise
 def test_bits_are_the_product_of_conditionals(config):
     """-log2 of p(value | values before it), one position after the other, with noise for what is not yet there."""
     model = random_model(config)
@@ -59,7 +59,7 @@ def test_probabilities_given_known_channels_add_up_to_one():
     assert abs(torch.exp2(-bits_per_dim(model, x) * 2).sum().item() - 1) < 1e-12
 
 
-@of_ten
+@pairwise
 def test_the_loss_averaged_over_its_channels_is_the_exact_one(config):
     model = random_model(config)
     x, given = random_values(model, 2), random_given(model, 2)

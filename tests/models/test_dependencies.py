@@ -25,6 +25,8 @@ def test_logits_depend_on_every_earlier_position_and_on_no_other(shape, layout):
     if layout == "frames" and len(shape) == 1:
         pytest.skip("a sequence has no frames")
     for channels, inner, planes in product((1, 2, 3), ("attention", "lstm"), ("one_hot", "index")):
+        if layout == "pixels" and channels == 1:
+            continue
         if planes == "index" and (inner == "lstm" or small_config(shape, channels, layout).encoder_layers == 0):
             continue  # planes are the encoder's, whatever the inner decoder is, if there is one
         if layout == "raster" and inner == "lstm":

@@ -19,7 +19,7 @@ def test_to_data_undoes_to_model(shape, layout):
     for channels, further in ((1, ()), (3, ()), (3, (2,))):
         bijection, x = LAYOUTS[layout](shape, channels), torch.randn(2, *shape, channels, *further)
         y = bijection.to_model(x)
-        assert y.shape == (2, *bijection.shape, bijection.channels, *further)
+        assert y.shape == (2, *bijection.shape, bijection.channels, bijection.depth, *further)
         assert torch.equal(bijection.to_data(y), x)
 
 
@@ -28,7 +28,7 @@ def positions(shape, channels, layout):
     axes = [range(size) for size in shape]
     if layout in ("channels", "rows"):
         return [(*position, c) for c, *position in product(range(channels), *axes)]
-    if layout in ("columns", "axis", "raster"):
+    if layout in ("columns", "axis", "raster", "pixels"):
         return list(product(*axes, range(channels)))
     return [(t, *position, c) for t, c, *position in product(axes[0], range(channels), *axes[1:])]
 
@@ -52,8 +52,8 @@ def test_conditioning_moves_with_its_position(layout):
     bijection = LAYOUTS[layout](shape, channels)
     cond = torch.stack(torch.meshgrid(*map(torch.arange, shape), indexing="ij"), dim=-1).unsqueeze(0)
     of_each_channel = bijection.to_model(cond.unsqueeze(-2).expand(1, *shape, channels, 2))
-    for channel in range(bijection.channels):
-        assert torch.equal(bijection.expand_cond(cond), of_each_channel.select(-2, channel))
+    for channel, value in product(range(bijection.channels), range(bijection.depth)):
+        assert torch.equal(bijection.expand_cond(cond), of_each_channel[..., channel, value, :])
 
 
 def test_frames_take_no_conditioning():

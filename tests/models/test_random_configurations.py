@@ -40,10 +40,14 @@ def random_configuration(seed: int) -> AxialTransformerConfig:
     while not shape or prod(shape) * channels > MAX_POSITIONS:
         shape = tuple(draw.choice((1, 2, 3, 5, 7)) for _ in range(draw.randint(1, 4)))
         channels = draw.randint(1, 4)
-    layout = draw.choice([name for name in LAYOUTS if name != "frames" or len(shape) > 1])
+    values = draw.choice(["categorical", "ordinal"])
+    refused = {"frames"} if len(shape) == 1 else set()
+    if values == "categorical" or channels == 1:
+        refused.add("pixels")
+    layout = draw.choice([name for name in LAYOUTS if name not in refused])
     bijection = LAYOUTS[layout](shape, channels)
     axes, inner = len(bijection.shape), draw.choice(["attention", "attention", "lstm"])
-    values, num_values = draw.choice(["categorical", "ordinal"]), round(2 ** draw.uniform(1, 16))
+    num_values = round(2 ** draw.uniform(1, 16))
     centred = values == "ordinal" and draw.random() < 0.6
     return AxialTransformerConfig(
         shape=shape,
@@ -60,12 +64,13 @@ def random_configuration(seed: int) -> AxialTransformerConfig:
         dim=8,
         heads=draw.choice([1, 2, 4]),
         mlp_ratio=draw.choice([1.0, 1.7]),
-        encoder_layers=axes * draw.choice([1, 2] if bijection.channels > 1 else [0, 1]),
+        encoder_layers=0 if layout == "pixels" else axes * draw.choice([1, 2] if bijection.channels > 1 else [0, 1]),
         outer_layers=tuple(size * draw.choice([1, 1, 2]) for size in range(axes, 1, -1)),
         inner=inner,
         inner_layers=1 if inner == "lstm" else draw.choice([1, 2]),
         channel_planes=draw.choice(["one_hot", "index"]),
-        convolution=draw.choice([0, 0, 1, 2]),
+        convolution=0 if layout == "pixels" else draw.choice([0, 0, 1, 2]),
+        gated_convolutions=draw.choice([0, 0, 1, 2]),
         rotary=draw.choice([None, 7.0, 100.0]),
     )
 

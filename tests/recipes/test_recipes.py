@@ -274,11 +274,29 @@ def test_a_block_of_a_volume_has_whole_rows_up_to_256(shape, block):
     assert block_of(shape) == block
 
 
+@pytest.mark.parametrize(
+    ("channels", "values", "layout", "convolutions"),
+    [
+        (1, "ordinal", "channels", 0),
+        (2, "ordinal", "pixels", 2),
+        (8, "ordinal", "pixels", 2),
+        (9, "ordinal", "columns", 0),
+        (3, "categorical", "columns", 0),
+    ],
+)
+def test_numbers_of_several_channels_share_a_position(channels, values, layout, convolutions):
+    x = np.zeros((20, 4, 4, channels), np.uint8)
+    run = recipes.suited(of_own_data().changed({"model.values": values}), Examples(x, ["zeros"] * 20))
+    assert (run.model.layout, run.model.gated_convolutions) == (layout, convolutions)
+    kept = of_own_data().changed({"model.values": values, "model.layout": "columns"})
+    assert recipes.suited(kept, Examples(x, ["zeros"] * 20)).model.layout == "columns"
+
+
 def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples():
     for shape, count, dim, batch, evaluated in (
         ((24, 24, 1), 489, 64, 8, 250),
         ((8, 1), 600, 16, 64, 250),
-        ((64, 64, 3), 600, 32, 1, 21),
+        ((64, 64, 3), 600, 64, 1, 21),
         ((8, 8, 200, 1), 20, 32, 1, 20),
     ):
         slopes = np.random.default_rng(0).uniform(0, 9, (count, *[1] * len(shape)))

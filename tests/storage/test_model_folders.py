@@ -18,7 +18,7 @@ from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.config import MAX_LAYERS
 from axial_transformers.storage.model_folders import CONFIG, SHIPPED, WEIGHTS, shipped_names
-from tests.small_models import TEN, random_model, random_values, small_config, small_model
+from tests.small_models import PAIRWISE, random_model, random_values, small_config, small_model
 
 MEGABYTE = 1 << 20
 FIVE = small_config((5,))
@@ -55,7 +55,7 @@ def edit(folder: Path, **fields: object) -> None:
     (folder / CONFIG).write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
 
 
-@pytest.mark.parametrize("config", TEN.values(), ids=TEN)
+@pytest.mark.parametrize("config", PAIRWISE.values(), ids=PAIRWISE)
 def test_a_model_is_read_back_bitwise(config, tmp_path):
     model = random_model(config).float().train()
     for name in ("one", "two"):

@@ -9,7 +9,6 @@ from torch.autograd.graph import saved_tensors_hooks
 from axial_transformers import recipes
 from axial_transformers.decoding.sampling import cache_numbers
 from axial_transformers.layers.blocks import block_matrices
-from axial_transformers.layers.lines import KeyValueCache
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, costs
@@ -86,10 +85,11 @@ def test_a_step_that_clearly_does_not_fit_is_refused_in_one_line(monkeypatch):
         check_memory(found, TRAINING)
 
 
+@pytest.mark.parametrize("convolutions", [0, 1, 2])
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 4)])
-def test_caches_of_decoding_hold_what_is_said(shape):
+def test_caches_of_decoding_hold_what_is_said(shape, convolutions):
     """One cache a masked layer, each made anew for every slab: the largest number alive at once is one of each."""
-    model = AxialTransformer(small_config(shape, inner_layers=2))
-    caches = [cache for stack in (*model.outer_decoders, model.inner_decoder) for cache in stack.start(1)]
-    held = [cache for cache in caches if isinstance(cache, KeyValueCache)]
-    assert sum(cache.keys.numel() + cache.values.numel() for cache in held) == cache_numbers(model.config)
+    model = AxialTransformer(small_config(shape, inner_layers=2, gated_convolutions=convolutions))
+    stacks = (*model.outer_decoders, model.inner_decoder)
+    kept = [tensor for stack in stacks for block in stack.start(1) for part in block for tensor in part]
+    assert sum(tensor.numel() for tensor in kept) == cache_numbers(model.config)

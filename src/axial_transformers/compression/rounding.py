@@ -115,12 +115,12 @@ def _suitable_steps(
     weights = dict(model.named_parameters())
     squares = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     generator = torch.Generator().manual_seed(0)
-    positions = prod(model.layout.shape)
+    of_slice = prod(model.layout.shape) * model.layout.depth
     batches = range(0, len(sample), TOGETHER)
     for start in renamed(progress, "rounding the weights: batches of gradients")(batches):
         batch = slice(start, start + TOGETHER)
         loss = random_slice_loss(model, sample[batch], *conditioning.of(batch), generator=generator)
-        gradients = torch.autograd.grad(loss * positions * len(sample[batch]), [*weights.values()], allow_unused=True)
+        gradients = torch.autograd.grad(loss * of_slice * len(sample[batch]), [*weights.values()], allow_unused=True)
         for square, gradient in zip(squares.values(), gradients):
             if gradient is not None:
                 square += gradient.square()

@@ -34,7 +34,7 @@ class Steps(Protocol):
         """
 
     def near(self, slabs: Sequence[Tensor]) -> Slab | float:
-        """Return what the values [B, *S] of the slabs so far add to the context of the next: zero, or a convolution."""
+        """Return what the codes [B, *S, P] of the slabs so far add to the context of the next: a convolution, or 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +46,11 @@ class Backend:
     context: Callable[[Tensor, int, Any], Slab]
     """Data in model coordinates, channel, embedded conditioning -> context [B, *A', D] of all slabs."""
     embed_value: Callable[[Tensor], Slab]
-    """Values [B, *S] -> h [B, *S, D]."""
+    """Codes [B, *S, P] -> h [B, *S, D]."""
     outer_decoders: Sequence[Steps]
     """Outermost axis first. A step takes slab i of h + context, and returns the upper context of slab i + 1."""
     row: Callable[[Slab, Tensor, RowPredictions | None], Tensor]
-    """Context [B, L, D], positions [L, d + 1], predictions -> the codes of a row [B, L].
+    """Context [B, L, D], positions [L P, d + 1], predictions -> the codes of a row [B, L, P].
 
     It writes the values into the predictions.
     """
@@ -69,8 +69,8 @@ def eager(model: AxialTransformer, choose: Choose, batch: int = 0) -> Backend:
             raise ValueError(f"{name} has hooks, and decoding does not call it as a whole: hook the layers inside it")
 
     def context(y: Tensor, c: int, conditioning: Tensor | float) -> Tensor:
-        found = model.context(y, torch.full((len(y),), c, device=y.device), conditioning)
-        return found.expand(*y.shape[:-1], -1)
+        context = model.context(y, torch.full((len(y),), c, device=y.device), conditioning)
+        return context.expand(*y.shape[:-2], -1)
 
     def row(context: Tensor, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
         coordinates = [tuple(position) for position in positions.tolist()]
@@ -95,22 +95,27 @@ def walk_row(
     choose: Callable[[Distribution, tuple[int]], Tensor],
     predictions: RowPredictions | None,
 ) -> Tensor:
-    """Return the codes of a row [B, L], one position after the other.
+    """Return the codes of a row [B, L, P], one value after the other.
 
     Args:
         context: [B, L, D], upper context included.
-        choose: distributions of B positions, and the index in the row (of one axis) -> values [B].
+        choose: distributions of B values, and the number of the value in the row -> values [B].
         predictions: written as the row goes on, since the next ones depend on it.
     """
+    depth = model.layout.depth
     no_codes = torch.zeros(len(context), dtype=torch.int64, device=context.device)
     middle = model.values.centres(no_codes)
     state = model.inner_decoder.start(len(context))
     previous = torch.zeros_like(context[:, 0])
-    chosen: list[Tensor] = []
+    row: list[Tensor] = []
     for i in range(context.shape[1]):
-        outputs = model.read_out(model.inner_decoder.step(previous + context[:, i], i, state))
-        centres = predictions.at(i) if predictions else middle
-        values = choose(model.values.distribution(outputs, centres), (i,))
-        chosen.append(predictions.keep(i, values, centres) if predictions else values)
-        previous = model.embed_value(chosen[-1])
-    return torch.stack(chosen, dim=1)
+        last = model.inner_decoder.step(previous + context[:, i], i, state)
+        codes = no_codes.new_zeros(len(context), 0)
+        for n in range(i * depth, (i + 1) * depth):
+            centres = predictions.at(n) if predictions else middle
+            values = choose(model.values.distribution(model.read_out(last, codes), centres), (n,))
+            chosen = predictions.keep(n, values, centres) if predictions else values
+            codes = torch.cat([codes, chosen[:, None]], dim=1)
+        row.append(codes)
+        previous = model.embed_value(codes)
+    return torch.stack(row, dim=1)

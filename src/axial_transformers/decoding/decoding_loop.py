@@ -88,11 +88,11 @@ def decode_by(
     # y is what the network reads: codes, in model coordinates.
     y = model.layout.to_model(model.values.codes(x)).to(parts.device).clone()
     embedded = parts.embed_conditioning(len(y), conditioning)
-    rows = model.order.split(model.layout.shape[-1])
+    rows = model.order.split(model.layout.row)
     walk = _Walk(parts, zip(progress(range(len(rows))), rows, row_predictions(model, x.to(parts.device))))
     with without_dropout(model):
         for c in model.slices:
-            y[..., c] = walk.slab(0, parts.context(y, c, embedded))
+            y[..., c, :] = walk.slab(0, parts.context(y, c, embedded))
     next(walk.rows, None)  # ends a progress bar
     return model.values.values(model.layout.to_data(y)).to(x.device)
 
@@ -102,7 +102,7 @@ class _Walk(NamedTuple):
 
     parts: Backend
     rows: Iterator[tuple[int, Tensor, RowPredictions | None]]
-    """The rows that come next: number, positions [L, d + 1], predictions."""
+    """The rows that come next: number, positions [L P, d + 1], predictions."""
 
     def slab(self, level: int, context: Slab) -> Tensor:
         """Return the codes of a slab.
@@ -112,7 +112,7 @@ class _Walk(NamedTuple):
             context: [B, *A[level:], D], with the upper context of all levels above.
 
         Returns:
-            [B, *A[level:]].
+            [B, *A[level:], P].
         """
         if context.ndim == ROW:
             _, positions, predictions = next(self.rows)

@@ -29,12 +29,14 @@ def sampling_backend(network: ExactNetwork, choose: NoiseChoice) -> Backend:
 
     def sample_row(context: Array, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
         choice = choose.of_row(positions)
-        known = np.asarray(choice.known)
         sampler = choice.sampler
-        gumbel = choice.noise.ndim > known.ndim
+        assert choice.known is not None
+        known = choice.known.unflatten(1, (context.shape[1], -1))
+        noise = choice.noise.unflatten(1, known.shape[1:])
+        gumbel = noise.ndim > known.ndim
         sampling = RowSampling(
-            noise=(choice.noise.float() if gumbel else choice.noise.double()).numpy(),
-            known=known,
+            noise=(noise.float() if gumbel else noise.double()).numpy(),
+            known=known.numpy(),
             temperature=np.float32(sampler.temperature),
             top_k=sampler.top_k or network.model.config.num_values,
             top_p=np.float32(sampler.top_p or 1),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from operator import setitem
 from threading import Lock, get_ident
 from weakref import WeakKeyDictionary, finalize
@@ -23,7 +24,7 @@ from torch import Tensor
 from axial_transformers.decoding.backend import Backend, eager, walk_row
 from axial_transformers.decoding.choices import NoiseChoice
 from axial_transformers.decoding.decoding_loop import decode
-from axial_transformers.decoding.noise import gumbel
+from axial_transformers.decoding.noise import gumbel, uniform
 from axial_transformers.exact.row_predictions import RowPredictions
 from axial_transformers.layers.initialisation import Dense, randomise
 from axial_transformers.machine import multiplies_bfloat16
@@ -34,7 +35,11 @@ MAX_ROW = 1 << 12
 """Positions of a row times layers of the inner decoder: each adds about twenty GPU kernels to a graph, and longer rows
 would take long to record. Not measured."""
 TRIED = AxialTransformerConfig(shape=(2, 3, 4), num_values=16, dim=16, heads=2, outer_layers=(3, 2), inner_layers=1)
-"""The model of the self-test: two outer decoders, and heads of a width that attention in bfloat16 takes."""
+"""A model of the self-test: two outer decoders, and heads of a width that attention in bfloat16 takes."""
+TRIED_PIXELS = replace(
+    TRIED, channels=2, layout="pixels", values="ordinal", centred=True, activity=True, gated_convolutions=1
+)
+"""Another one: positions of two values, predictions, and gated convolutions."""
 
 
 class Graph:
@@ -58,7 +63,7 @@ class RecordedSteps:
     def __init__(self, outer: OuterDecoder, u: Tensor):
         caches = outer.start(len(u))
         self.near = outer.near
-        self.caches = [part for each in caches if each for part in each]
+        self.caches = [tensor for block in caches for part in block for tensor in part]
         self.graph = Graph(lambda u, i: outer.step(u, i, caches), u, torch.zeros(1, dtype=torch.int64, device=u.device))
 
     def start(self, batch: int) -> None:
@@ -179,22 +184,34 @@ def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Ca
     return output, repeat
 
 
+def _same_by_graphs(config: AxialTransformerConfig, noise: Tensor) -> bool:
+    """Return True if a model of fixed random weights chooses the same values by graphs and eagerly."""
+    with torch.device("meta"):  # initial weights would be random numbers
+        model = AxialTransformer(config)
+    model.to_empty(device=noise.device)
+    for numbers in model.buffers():
+        numbers.zero_()
+    randomise(model, torch.Generator().manual_seed(0))
+    blank = torch.zeros(len(noise), *config.shape, config.channels, dtype=torch.int64, device=noise.device)
+    choose = NoiseChoice(noise=noise)
+    return torch.equal(*(decode(model, choose, blank, backend=backend) for backend in (graphs, eager)))
+
+
 @cache
 def failed_self_test(device: torch.device) -> str | None:
-    """Return why graphs are not used on a device; None if a small model chooses by graphs the values of eager decoding.
+    """Return why graphs are not used on a device; None if small models choose by graphs the values of eager decoding.
 
     Once for each device and process, in float32 and, where the device multiplies it, under autocast to bfloat16. It
     leaves torch's own random generators alone.
     """
     try:
-        with torch.device("meta"):  # initial weights would be random numbers
-            model = AxialTransformer(TRIED)
-        randomise(model.to_empty(device=device), torch.Generator().manual_seed(0))
-        choose = NoiseChoice(noise=gumbel((8, *TRIED.shape, 1, TRIED.num_values), device=device))
-        blank = torch.zeros(choose.noise.shape[:-1], dtype=torch.int64, device=device)
-        for half in {False, multiplies_bfloat16(device)}:
+        tried = {
+            TRIED: gumbel((8, *TRIED.shape, 1, TRIED.num_values), device=device),
+            TRIED_PIXELS: uniform((8, *TRIED_PIXELS.shape, 2), device=device),
+        }
+        for (config, noise), half in product(tried.items(), {False, multiplies_bfloat16(device)}):
             with torch.autocast(device.type, torch.bfloat16, enabled=half):
-                if not torch.equal(*(decode(model, choose, blank, backend=backend) for backend in (graphs, eager))):
+                if not _same_by_graphs(config, noise):
                     return f"CUDA graphs choose other values on {device}"
     except Exception as error:  # whatever it is, eager decoding may work
         return f"CUDA graphs fail on {device}: {error!r}"

@@ -220,6 +220,8 @@ def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[
     for name, layout in LAYOUTS.items():
         if name == "frames" and len(config.shape) < 2:
             continue
+        if name == "pixels" != config.layout:  # its order is that of columns, which takes all models
+            continue
         order = model.order if name == config.layout else layout(config.shape, config.channels).order
         in_order = known[tuple(order.T)]
         if not (in_order[1:] & ~in_order[:-1]).any():  # none follows an unknown one
@@ -265,14 +267,18 @@ def has_gumbel_noise(config: AxialTransformerConfig) -> bool:
 
 
 def cache_numbers(config: AxialTransformerConfig) -> int:
-    """Return the numbers of keys and values in the caches of one example, or of its LSTM's state."""
+    """Return the numbers that layers keep of the slabs so far of one example.
+
+    These are keys and values, an LSTM's state, and inputs of gated convolutions: of one slab, in the inner decoder two.
+    """
     shape = config.bijection.shape
-    outer = sum(
-        layers // (len(shape) - level) * prod(shape[level:])
-        for level, layers in enumerate(config.layers_of_outer_decoders)
-    )
-    inner = config.inner_layers * shape[-1] if config.inner == "attention" else 1
-    return 2 * config.dim * (outer + inner)
+    vectors = 0
+    for level, layers in enumerate(config.layers_of_outer_decoders):
+        vectors += 2 * layers // (len(shape) - level) * prod(shape[level:])
+        vectors += layers * config.gated_convolutions * prod(shape[level + 1 :])
+    vectors += 2 * config.inner_layers * shape[-1] if config.inner == "attention" else 2
+    vectors += 2 * config.inner_layers * config.gated_convolutions
+    return config.dim * vectors
 
 
 def max_examples_at_once(config: AxialTransformerConfig, device: torch.device | None = None) -> int:
@@ -313,7 +319,7 @@ def _sampled(  # noqa: PLR0913
         model.check(known[part])
         model.embed_conditioning(len(known[part]), conditioning.of(part))
     _check_numbers(model, noise, batch, conditioning)
-    rows = len(model.order) // model.layout.shape[-1]
+    rows = len(model.order) // model.layout.row
     steps = iter(progress(range(rows * len(parts))))
     dtype = torch.uint8 if config.of_bytes else torch.int64
 

@@ -80,8 +80,30 @@ class Linear(NamedTuple):
     bias: Array
 
 
+class Line(NamedTuple):
+    """The line that a layer attends along inside a flat slab: `length` positions, `stride` rows apart; 0 if masked."""
+
+    length: int
+    stride: int
+
+
+MASKED = Line(0, 0)
+"""A masked layer: attention to the same position of the slabs up to the current one."""
+
+
+class Attention(NamedTuple):
+    """x + out(attention), of the queries, keys and values that `qkv` makes of LayerNorm(x)."""
+
+    norm: Norm
+    qkv: Linear
+    rotations: Array
+    """[L, K], by position along the axis of the layer: cosines, then sines; L = 0: no rotation."""
+    out: Linear
+    line: Line
+
+
 class Feedforward(NamedTuple):
-    """A feedforward block: x + contract(quick_gelu(expand(LayerNorm(x))))."""
+    """x + contract(quick_gelu(expand(LayerNorm(x))))."""
 
     norm: Norm
     expand: Linear
@@ -89,7 +111,7 @@ class Feedforward(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """A gated convolution: x + out(a * sigmoid(b)), where a, then b, are the outputs of `near` for a window.
+    """x + out(a * sigmoid(b)), where a, then b, are the outputs of `near` for a window.
 
     The window of a position in slab i has LayerNorm(x) of its T neighbours in the slabs i - R .. i: [R + 1, T, D]. What
     is outside counts as zeros. In the inner decoder, a slab is one position, and T = 1.
@@ -102,15 +124,7 @@ class Convolution(NamedTuple):
     """[hidden, D]."""
 
 
-class Block(NamedTuple):
-    """A transformer block: attention, then feedforward blocks and convolutions, one after the other."""
-
-    attention_norm: Norm
-    qkv: Linear
-    rotations: Array
-    """[L, K], by position along the axis of the layer: cosines, then sines; L = 0: no rotation."""
-    out: Linear
-    rest: tuple[Feedforward | Convolution, ...]
+Layer = Attention | Feedforward | Convolution
 
 
 class Lstm(NamedTuple):
@@ -192,16 +206,6 @@ class Output(NamedTuple):
     """P: one for each channel."""
     values: Kind
 
-
-class Line(NamedTuple):
-    """The line that a layer attends along inside a flat slab: `length` positions, `stride` rows apart; 0 if masked."""
-
-    length: int
-    stride: int
-
-
-MASKED = Line(0, 0)
-"""A masked layer: attention to the same position of the slabs up to the current one."""
 
 FINE, TOO_SHORT, NOT_FINITE = 0, 1, 2
 """What became of a row: the last number of `Stream.state`."""

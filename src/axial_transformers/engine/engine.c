@@ -2,7 +2,7 @@
 
    exact arithmetic, the same bits everywhere        free arithmetic, for training
      arithmetic.h   float32: exp, log, sums            attention.c   attention along lines, forward and backward
-     layers.h       a transformer block, an LSTM       pairs.h       the same by products of pairs of bfloat16
+     layers.h       residual layers, an LSTM          pairs.h       the same by products of pairs of bfloat16
      coder.h        distributions, the entropy coder   relative.c    equation 4 of Axial-DeepLab
      rows.h         a position of a row to its value   pointwise.c   GELU and dropout
      sampling.h     a value by noise

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from axial_transformers.engine.definition import (
     ITSELF,
     Array,
-    Block,
     Centring,
     Kind,
     Known,
-    Line,
+    Layer,
     Linear,
     Lstm,
     Output,
@@ -36,7 +35,7 @@ class DenseLayer(Protocol):
 
 
 class SlabLayers(Protocol):
-    """Transformer blocks, one slab after the other; those whose line is MASKED attend to the slabs before."""
+    """Layers, one slab after the other; attention whose line is MASKED, and convolutions, see the slabs before."""
 
     def start(self, rows: int, length: int, positions: int) -> Any:
         """Return the state before the first of `length` slabs, of `rows` rows in all, `positions` rows an example."""
@@ -72,16 +71,14 @@ class Arithmetic(Protocol):
     def Dense(self, layer: Linear) -> DenseLayer:
         """Return a linear layer."""
 
-    def Slabs(
-        self, blocks: Sequence[Block], heads: int, lines: Sequence[Line], neighbours: Integers = ITSELF
-    ) -> SlabLayers:
-        """Return blocks, of which block i attends along lines[i].
+    def Slabs(self, layers: Sequence[Layer], heads: int, neighbours: Integers = ITSELF) -> SlabLayers:
+        """Return layers.
 
         Args:
             neighbours: [positions, T], what convolutions read of each slab: rows inside a slab, -1 outside it.
         """
 
-    def Rows(self, inner: Sequence[Block] | Lstm, heads: int, output: Output) -> RowLayers:
+    def Rows(self, inner: Sequence[Layer] | Lstm, heads: int, output: Output) -> RowLayers:
         """Return inner decoder and heads of values; an LSTM has no heads of attention."""
 
     def read_from(self, starts: NDArray[np.int32], stream: Stream, values: Integers) -> None:

@@ -1,5 +1,4 @@
-/* The layers of the exact network, on rows of numbers: layer norm, linear layer, attention, convolution, transformer
-   block, LSTM.
+/* The layers of the exact network, on rows of numbers: layer norm, linear layer, attention, convolution, LSTM.
 
    x is [rows, D] in C order. A linear layer's weights are packed in tiles of TILE outputs,
 
@@ -49,26 +48,19 @@ typedef struct {
 
 typedef struct { float *gain, *bias; } Norm;
 
-/* What follows attention in a block: x + contract(f(expand(y))), y = LayerNorm(x).
+/* A residual layer: x + last(f(first(y))), y = LayerNorm(x).
 
-     feedforward block   slabs is 0: expand takes y of one row, f is the quick GELU
-     convolution         expand takes the window of a row, f is a / (1 + e^-b): a and b are the halves of its outputs
+     attention     first gives queries, keys and values, f attends; `heads` is above 0
+     feedforward   f is the quick GELU
+     convolution   first takes the window of a row, f is a / (1 + e^-b): a and b are the halves; `slabs` is above 0
 
    A window has y of the `near` neighbours of the row, in each of the slabs i - slabs + 1 .. i. */
 typedef struct {
+    uint64_t dim, heads, slabs;
     Norm norm;
-    Linear expand, contract;
-    uint64_t slabs;
-} Branch;
-
-typedef struct {
-    uint64_t dim, heads;
-    Norm attention_norm;
-    Linear qkv, out;
-    float *rotations; /* [positions, K]: cosines, then sines; or NULL */
-    Branch *branches;
-    uint64_t count; /* of branches */
-} Block;
+    Linear first, last;
+    float *rotations; /* of attention, [positions, K]: cosines, then sines; or NULL */
+} Layer;
 
 /* Where a layer attends: `length` rows, `stride` apart; if causal, to no later ones. Length 0: through the cache. */
 typedef struct { uint64_t length, stride, causal; } Line;
@@ -92,8 +84,8 @@ typedef struct {
 /* Memory of one thread. */
 typedef struct {
     float *normed;   /* [BLOCK_ROWS, D] */
-    float *wide;     /* [rows, 3 D], or [BLOCK_ROWS, outputs of expand], or the gates of an LSTM [2, BLOCK_ROWS, 4 D] */
-    float *window;   /* [BLOCK_ROWS, inputs of expand], or of contract, in a convolution */
+    float *wide;     /* [rows, 3 D], or [BLOCK_ROWS, outputs of first], or the gates of an LSTM [2, BLOCK_ROWS, 4 D] */
+    float *window;   /* [BLOCK_ROWS, inputs of first], or of last, in a convolution */
     float *attended; /* [rows, D]; then y of a convolution, if all slabs are there */
     float *queries;  /* [QUERIES, K, PLACES, SIDE]: each query PLACES times */
     float *powers;   /* [QUERIES, longest line, SIDE] */
@@ -119,18 +111,17 @@ static uint64_t cache_size(uint64_t rows, uint64_t length, uint64_t dim) {
     return (rows + SIDE - 1) / SIDE * whole_vectors(length) * LANES * dim;
 }
 
-/* Sizes of what a thread computes: rows at once, the longest line, and the widest branch. */
+/* Sizes of what a thread computes: rows at once, the longest line, and the widest layer. */
 typedef struct { uint64_t rows, dim, longest, wide, window; } Extent;
 
-/* Make an extent wide enough for some blocks. */
-static void include_blocks(Extent *extent, const Block *blocks, uint64_t layers) {
-    for (uint64_t n = 0; n < layers; n++)
-        for (uint64_t k = 0; k < blocks[n].count; k++) {
-            const Branch *branch = &blocks[n].branches[k];
-            uint64_t window = branch->slabs ? LARGER(branch->expand.inputs, branch->contract.inputs) : 0;
-            extent->wide = LARGER(extent->wide, branch->expand.outputs);
-            extent->window = LARGER(extent->window, window);
-        }
+/* Make an extent wide enough for some layers. */
+static void include_layers(Extent *extent, const Layer *layers, uint64_t count) {
+    for (uint64_t n = 0; n < count; n++) {
+        const Layer *layer = &layers[n];
+        uint64_t window = layer->slabs ? LARGER(layer->first.inputs, layer->last.inputs) : 0;
+        extent->wide = LARGER(extent->wide, layer->first.outputs);
+        extent->window = LARGER(extent->window, window);
+    }
 }
 
 /* `place` the memory of a thread. */
@@ -382,17 +373,17 @@ INLINED void separate(const float *x, uint64_t count, const uint64_t *rows, floa
 }
 
 /* Put keys and values of SIDE rows into their cache, as position i. */
-static void keep(const Block *block, const float *qkv, const uint64_t *rows, uint64_t i, const Cache *cache) {
-    uint64_t dim = block->dim;
+static void keep(const Layer *layer, const float *qkv, const uint64_t *rows, uint64_t i, const Cache *cache) {
+    uint64_t dim = layer->dim;
     interleave(qkv + dim, 3 * dim, rows, dim, cache->keys + i / PLACES * dim * LANES + i % PLACES * SIDE, LANES, 1);
     interleave(qkv + 2 * dim, 3 * dim, rows, dim, cache->values + i * dim * SIDE, SIDE, 1);
 }
 
 /* Attend with the head that begins with number `head`, from some queries, a constant number; each has SIDE rows of qkv.
    The first attends to `count` positions of their cache, each next one to `more` (0 or 1) further. */
-INLINED void attend(const int queries, const Block *block, uint64_t head, const float *qkv, const uint64_t *rows,
+INLINED void attend(const int queries, const Layer *layer, uint64_t head, const float *qkv, const uint64_t *rows,
                     uint64_t count, uint64_t more, const Cache *cache, const Work *work) {
-    uint64_t dim = block->dim, width = dim / block->heads, of_width = whole_vectors(width);
+    uint64_t dim = layer->dim, width = dim / layer->heads, of_width = whole_vectors(width);
     uint64_t of_count = whole_vectors(count + more * (uint64_t)(queries - 1));
     float scale = 1.0f / sqrtf((float)width), totals[QUERIES][LANES];
     Sums scores = {.factors = work->queries, .size = width * LANES, .steps = width,
@@ -423,38 +414,38 @@ static void line_rows(Line line, uint64_t lines, uint64_t n, uint64_t p, uint64_
 }
 
 /* Attend along the lines inside qkv [rows, 3 D]. Where fewer than SIDE lines are left, one counts several times. */
-static void attend_lines(const Block *block, const float *qkv, uint64_t rows, Line line, const Work *work) {
-    uint64_t length = line.length, lines = rows / length, at[QUERIES * SIDE], width = block->dim / block->heads;
+static void attend_lines(const Layer *layer, const float *qkv, uint64_t rows, Line line, const Work *work) {
+    uint64_t length = line.length, lines = rows / length, at[QUERIES * SIDE], width = layer->dim / layer->heads;
     Cache own = {work->keys, work->values, length};
     for (uint64_t n = 0; n < lines; n += SIDE) {
         for (uint64_t p = 0; p < length; p++) {
             line_rows(line, lines, n, p, at);
-            keep(block, qkv, at, p, &own);
+            keep(layer, qkv, at, p, &own);
         }
-        for (uint64_t head = 0; head < block->dim; head += width)
+        for (uint64_t head = 0; head < layer->dim; head += width)
             for (uint64_t p = 0, some; p < length; p += some) {
                 some = length - p < QUERIES ? 1 : QUERIES;
                 for (uint64_t q = 0; q < some; q++)
                     line_rows(line, lines, n, p + q, at + q * SIDE);
                 if (some == QUERIES)
-                    attend(QUERIES, block, head, qkv, at, line.causal ? p + 1 : length, line.causal, &own, work);
+                    attend(QUERIES, layer, head, qkv, at, line.causal ? p + 1 : length, line.causal, &own, work);
                 else
-                    attend(1, block, head, qkv, at, line.causal ? p + 1 : length, 0, &own, work);
+                    attend(1, layer, head, qkv, at, line.causal ? p + 1 : length, 0, &own, work);
             }
     }
 }
 
 /* Attend from each row of slab i to itself in the slabs 0 .. i; the cache begins with row 0. */
-static void attend_slabs(const Block *block, const float *qkv, uint64_t rows, uint64_t i, const Cache *cache,
+static void attend_slabs(const Layer *layer, const float *qkv, uint64_t rows, uint64_t i, const Cache *cache,
                          const Work *work) {
     for (uint64_t r = 0; r < rows; r += SIDE) {
-        uint64_t at[SIDE], before = cache_size(r, cache->length, block->dim);
+        uint64_t at[SIDE], before = cache_size(r, cache->length, layer->dim);
         Cache own = {cache->keys + before, cache->values + before, cache->length};
         for (uint64_t l = 0; l < SIDE; l++)
             at[l] = SMALLER(r + l, rows - 1);
-        keep(block, qkv, at, i, &own);
-        for (uint64_t head = 0; head < block->dim; head += block->dim / block->heads)
-            attend(1, block, head, qkv, at, i + 1, 0, &own, work);
+        keep(layer, qkv, at, i, &own);
+        for (uint64_t head = 0; head < layer->dim; head += layer->dim / layer->heads)
+            attend(1, layer, head, qkv, at, i + 1, 0, &own, work);
     }
 }
 
@@ -470,14 +461,15 @@ static void apply_gates(const float *restrict x, uint64_t rows, uint64_t hidden,
             y[k] = x[k] / (1.0f + exponential(-x[hidden + k]));
 }
 
-/* Add the output of a feedforward block to x [rows, D]. */
-static void apply_feedforward(const Branch *branch, float *x, uint64_t rows, uint64_t dim, const Work *work) {
+/* Add the output of a feedforward layer to x [rows, D]. */
+static void apply_feedforward(const Layer *layer, float *x, uint64_t rows, const Work *work) {
+    uint64_t dim = layer->dim;
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS) {
         uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
-        apply_norm(&branch->norm, x + r * dim, some, dim, work->normed);
-        apply_linear(&branch->expand, work->normed, some, work->wide, 0);
-        quick_gelu(work->wide, some * branch->expand.outputs);
-        apply_linear(&branch->contract, work->wide, some, x + r * dim, 1);
+        apply_norm(&layer->norm, x + r * dim, some, dim, work->normed);
+        apply_linear(&layer->first, work->normed, some, work->wide, 0);
+        quick_gelu(work->wide, some * layer->first.outputs);
+        apply_linear(&layer->last, work->wide, some, x + r * dim, 1);
     }
 }
 
@@ -501,45 +493,50 @@ static void write_window(const Grid *grid, const float *from, uint64_t slabs, ui
 }
 
 /* Add the output of a convolution to x [rows, D], and move on in what is kept. */
-static void apply_convolution(const Branch *branch, Grid *grid, float *x, uint64_t rows, uint64_t dim, uint64_t i,
-                              const Work *work) {
-    uint64_t slabs = branch->slabs, inputs = branch->expand.inputs;
+static void apply_convolution(const Layer *layer, Grid *grid, float *x, uint64_t rows, uint64_t i, const Work *work) {
+    uint64_t dim = layer->dim, slabs = layer->slabs, inputs = layer->first.inputs;
     float *from = grid->length ? work->attended : grid->kept;
-    apply_norm(&branch->norm, x, rows, dim, grid->length ? from : from + i % slabs * grid->rows * dim);
+    apply_norm(&layer->norm, x, rows, dim, grid->length ? from : from + i % slabs * grid->rows * dim);
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS) {
         uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
         for (uint64_t n = 0; n < some; n++)
             write_window(grid, from, slabs, r + n, i, dim, work->window + n * inputs);
-        apply_linear(&branch->expand, work->window, some, work->wide, 0);
-        apply_gates(work->wide, some, branch->contract.inputs, work->window);
-        apply_linear(&branch->contract, work->window, some, x + r * dim, 1);
+        apply_linear(&layer->first, work->window, some, work->wide, 0);
+        apply_gates(work->wide, some, layer->last.inputs, work->window);
+        apply_linear(&layer->last, work->window, some, x + r * dim, 1);
     }
     if (!grid->length) grid->kept += slabs * grid->rows * dim;
 }
 
-/* Change x [rows, D] to the block's output. With lines, rows are whole lines; else x is slab i. */
-static void apply_block(const Block *block, Line line, Grid *grid, float *x, uint64_t rows, uint64_t i,
-                        const Cache *cache, const Work *work) {
-    uint64_t dim = block->dim, width = dim / block->heads;
+/* Add the output of attention to x [rows, D]. With lines, rows are whole lines; else x is slab i. */
+static void apply_attention(const Layer *layer, Line line, float *x, uint64_t rows, uint64_t i, const Cache *cache,
+                            const Work *work) {
+    uint64_t dim = layer->dim, width = dim / layer->heads;
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS) {
         uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
-        apply_norm(&block->attention_norm, x + r * dim, some, dim, work->normed);
-        apply_linear(&block->qkv, work->normed, some, work->wide + r * 3 * dim, 0);
+        apply_norm(&layer->norm, x + r * dim, some, dim, work->normed);
+        apply_linear(&layer->first, work->normed, some, work->wide + r * 3 * dim, 0);
     }
-    for (uint64_t r = 0; block->rotations && r < rows; r++)
-        rotate(work->wide + r * 3 * dim, 2 * block->heads, width,
-               block->rotations + (line.length ? r / line.stride % line.length : i) * width);
+    for (uint64_t r = 0; layer->rotations && r < rows; r++)
+        rotate(work->wide + r * 3 * dim, 2 * layer->heads, width,
+               layer->rotations + (line.length ? r / line.stride % line.length : i) * width);
     if (line.length)
-        attend_lines(block, work->wide, rows, line, work);
+        attend_lines(layer, work->wide, rows, line, work);
     else
-        attend_slabs(block, work->wide, rows, i, cache, work);
+        attend_slabs(layer, work->wide, rows, i, cache, work);
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS)
-        apply_linear(&block->out, work->attended + r * dim, SMALLER(rows - r, BLOCK_ROWS), x + r * dim, 1);
-    for (uint64_t n = 0; n < block->count; n++)
-        if (block->branches[n].slabs)
-            apply_convolution(&block->branches[n], grid, x, rows, dim, i, work);
-        else
-            apply_feedforward(&block->branches[n], x, rows, dim, work);
+        apply_linear(&layer->last, work->attended + r * dim, SMALLER(rows - r, BLOCK_ROWS), x + r * dim, 1);
+}
+
+/* Add the output of a layer to x [rows, D]. */
+static void apply_layer(const Layer *layer, Line line, Grid *grid, float *x, uint64_t rows, uint64_t i,
+                        const Cache *cache, const Work *work) {
+    if (layer->heads)
+        apply_attention(layer, line, x, rows, i, cache, work);
+    else if (layer->slabs)
+        apply_convolution(layer, grid, x, rows, i, work);
+    else
+        apply_feedforward(layer, x, rows, work);
 }
 
 /* An LSTM with its norm; gates are input, forget, cell, output. */

@@ -65,12 +65,6 @@ static float *take(uint64_t size, void **block) {
     return *block ? (float *)((char *)*block + (64 - (uintptr_t)*block % 64) % 64) : NULL;
 }
 
-static uint64_t longest_line(const Line *lines, uint64_t layers, uint64_t longest) {
-    for (uint64_t n = 0; n < layers; n++)
-        longest = LARGER(longest, lines[n].length);
-    return longest;
-}
-
 /* y [rows, outputs] = bias + x [rows, inputs] W. */
 EXACT(dense, (const Linear *layer, const float *x, uint64_t rows, float *y), (layer, x, rows, y)) {
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS)
@@ -78,29 +72,31 @@ EXACT(dense, (const Linear *layer, const float *x, uint64_t rows, float *y), (la
     return FINE;
 }
 
-/* Transformer blocks, the lines along which each attends, and the neighbours that convolutions read, see `Grid`. */
+/* Residual layers, the line along which each attends, and the neighbours that convolutions read, see `Grid`. */
 typedef struct {
-    const Block *blocks;
+    const Layer *layers;
     const Line *lines;
-    uint64_t layers;
+    uint64_t count;
     const int64_t *neighbours;
     uint64_t positions, near;
 } Slabs;
 
 static Extent extent_of(const Slabs *slabs, uint64_t rows, uint64_t longest) {
-    Extent extent = {.rows = rows, .dim = slabs->blocks->dim, .longest = longest_line(slabs->lines, slabs->layers, longest)};
-    include_blocks(&extent, slabs->blocks, slabs->layers);
+    Extent extent = {.rows = rows, .dim = slabs->layers->dim, .longest = longest};
+    include_layers(&extent, slabs->layers, slabs->count);
+    for (uint64_t n = 0; n < slabs->count; n++)
+        extent.longest = LARGER(extent.longest, slabs->lines[n].length);
     return extent;
 }
 
-/* Run the rows first .. last - 1 of slab i, x [rows, D], through all blocks, in place, `part` rows at a time.
+/* Run the rows first .. last - 1 of slab i, x [rows, D], through all layers, in place, `part` rows at a time.
 
    What the slabs before have left: keys, values: [masked layers, parts] caches and LANES numbers more, see `layers.h`;
    kept: y of convolutions, see `Grid`. */
 EXACT(step, (const Slabs *slabs, float *x, uint64_t first, uint64_t last, uint64_t part, uint64_t i, float *keys,
              float *values, float *kept, uint64_t rows, uint64_t length),
       (slabs, x, first, last, part, i, keys, values, kept, rows, length)) {
-    uint64_t dim = slabs->blocks->dim;
+    uint64_t dim = slabs->layers->dim;
     Extent extent = extent_of(slabs, part, length);
     Work work;
     void *block;
@@ -110,18 +106,18 @@ EXACT(step, (const Slabs *slabs, float *x, uint64_t first, uint64_t last, uint64
     for (uint64_t r = first; r < last; r += part) {
         uint64_t some = SMALLER(last - r, part), masked = 0;
         Grid grid = {slabs->neighbours, slabs->positions, slabs->near, 0, kept + r * dim, rows};
-        for (uint64_t n = 0; n < slabs->layers; n++) {
+        for (uint64_t n = 0; n < slabs->count; n++) {
             uint64_t at = (masked * ((rows + part - 1) / part) + r / part) * cache_size(part, length, dim);
             Cache cache = {keys + at, values + at, length};
-            apply_block(&slabs->blocks[n], slabs->lines[n], &grid, x + r * dim, some, i, &cache, &work);
-            masked += !slabs->lines[n].length;
+            apply_layer(&slabs->layers[n], slabs->lines[n], &grid, x + r * dim, some, i, &cache, &work);
+            masked += slabs->layers[n].heads && !slabs->lines[n].length;
         }
     }
     free(block);
     return FINE;
 }
 
-/* Add to the context [rows, D] of each slab what the blocks make of the slab before, whose values [rows, P] are known;
+/* Add to the context [rows, D] of each slab what the layers make of the slab before, whose values [rows, P] are known;
    masked layers attend along the lines across slabs. The rows first .. last - 1 are whole examples of `example` rows, a
    slab of which has `positions`. */
 EXACT(add_upper, (const Slabs *slabs, float *context, const int64_t *values, const Embedding *embedding, uint64_t first,
@@ -142,8 +138,8 @@ EXACT(add_upper, (const Slabs *slabs, float *context, const int64_t *values, con
         memcpy(own, context + r * dim, (size_t)(some * dim) * sizeof(float));
         for (uint64_t row = 0; row < some; row++)
             add_embedding(embedding, values + (r + row) * embedding->channels, own + row * dim);
-        for (uint64_t n = 0; n < slabs->layers; n++)
-            apply_block(&slabs->blocks[n], slabs->lines[n], &grid, own, some, 0, NULL, &work);
+        for (uint64_t n = 0; n < slabs->count; n++)
+            apply_layer(&slabs->layers[n], slabs->lines[n], &grid, own, some, 0, NULL, &work);
         for (uint64_t row = 0; row < some; row++)
             if ((row + positions) % example >= positions)
                 add(context + (r + row + positions) * dim, own + row * dim, dim);
@@ -166,20 +162,21 @@ static int take_group(const Rows *rows, uint64_t count, uint64_t length, int tog
     RowMemory *memory = &group->memory;
     const Embedding *embedding = &rows->embedding;
     uint64_t dim = embedding->dim, outputs = rows->heads->contract.outputs, mixtures = rows->mixture.mixtures;
-    uint64_t x_rows = together ? count * length : count, layers = rows->layers, features = embedding->of_features.inputs;
-    uint64_t cache = together ? 0 : cache_size(count, length, dim) + LANES, slabs = 0, expanded = 0;
+    uint64_t x_rows = together ? count * length : count, layers = rows->count, features = embedding->of_features.inputs;
+    uint64_t cache = together ? 0 : cache_size(count, length, dim) + LANES, attentions = 0, slabs = 0, expanded = 0;
     float *cached, *shares, *caches, *numbers, *powers;
     Extent extent = {.rows = x_rows, .dim = dim, .longest = length};
-    include_blocks(&extent, rows->blocks, layers);
-    for (uint64_t n = 0; n < layers && !together; n++)
-        for (uint64_t k = 0; k < rows->blocks[n].count; k++)
-            slabs += rows->blocks[n].branches[k].slabs;
+    include_layers(&extent, rows->layers, layers);
+    for (uint64_t n = 0; n < layers && !together; n++) {
+        attentions += rows->layers[n].heads > 0;
+        slabs += rows->layers[n].slabs;
+    }
     for (uint64_t p = 0; p < embedding->channels; p++)
         expanded = LARGER(expanded, rows->heads[p].expand.outputs);
     group->rows = *rows;
     const uint64_t sizes[] = {
         x_rows * dim, count * dim, count * dim, BLOCK_ROWS * outputs, mixtures, 2 * mixtures, outputs,
-        layers * sizeof(Cache) / sizeof(float), 2 * layers * cache, 2 * outputs, outputs, slabs * count * dim,
+        layers * sizeof(Cache) / sizeof(float), 2 * attentions * cache, 2 * outputs, outputs, slabs * count * dim,
         BLOCK_ROWS * features, BLOCK_ROWS * (dim + features), BLOCK_ROWS * expanded,
     };
     float **const parts[] = {
@@ -197,8 +194,10 @@ static int take_group(const Rows *rows, uint64_t count, uint64_t length, int tog
     memory->numbers = (int32_t *)(void *)numbers;
     memory->powers = (double *)(void *)powers;
     memory->caches = (Cache *)(void *)caches;
-    for (uint64_t n = 0; n < layers; n++)
-        memory->caches[n] = (Cache){cached + 2 * n * cache, cached + (2 * n + 1) * cache, length};
+    for (uint64_t n = 0; n < layers; n++) {
+        memory->caches[n] = (Cache){cached, cached + cache, length};
+        if (rows->layers[n].heads) cached += 2 * cache;
+    }
     return 1;
 }
 
@@ -371,7 +370,7 @@ static void walk_rows(Group *group, const Task *task, uint64_t first, uint64_t c
     }
 }
 
-/* Take known rows of `count` examples through one block after the other, all positions at once. */
+/* Take known rows of `count` examples through one layer after the other, all positions at once. */
 static void pass_rows(Group *group, const Task *task, uint64_t first, uint64_t count) {
     const Rows *rows = &group->rows;
     uint64_t dim = rows->embedding.dim, length = task->length, all = count * length, at = first * length;
@@ -379,15 +378,15 @@ static void pass_rows(Group *group, const Task *task, uint64_t first, uint64_t c
     Grid grid = {.neighbours = &ITSELF, .positions = 1, .near = 1, .length = length};
     for (uint64_t r = 0; r < all; r++)
         enter_position(rows, task, at + r, group->x + r * dim);
-    for (uint64_t n = 0; n < rows->layers; n++)
-        apply_block(&rows->blocks[n], line, &grid, group->x, all, 0, NULL, &group->memory.work);
+    for (uint64_t n = 0; n < rows->count; n++)
+        apply_layer(&rows->layers[n], line, &grid, group->x, all, 0, NULL, &group->memory.work);
     for (uint64_t r = 0; r < all; r += BLOCK_ROWS)
         leave_positions(group, task, at + r, 1, group->x + r * dim, SMALLER(all - r, BLOCK_ROWS));
 }
 
 /* Do a task with the rows of the examples first .. last - 1, a group at a time. */
 static int do_task(const Rows *rows, const Task *task, uint64_t first, uint64_t last) {
-    int together = rows->layers && !task->stream && !task->sampling;
+    int together = rows->count && !task->stream && !task->sampling;
     uint64_t most = together ? LARGER(KNOWN_ROWS / task->length, 1) : GROUP, size = SMALLER(most, last - first);
     Group group;
     if (!take_group(rows, size, task->length, together, &group)) return NO_MEMORY;
@@ -421,7 +420,7 @@ EXACT(sample_rows, (const Rows *rows, const float *context, uint64_t first, uint
 /* Write what is asked of the known values, or codes, [B, L, P] of rows with context [B, L, D], of the examples first ..
    last - 1: nats [B, L, P], intervals [B, L, P, 2]. NULL: not asked.
 
-   All positions of a row go through a block at once. An LSTM goes from position to position. */
+   All positions of a row go through a layer at once. An LSTM goes from position to position. */
 EXACT(known_rows, (const Rows *rows, const float *context, uint64_t first, uint64_t last, uint64_t length,
                    int64_t *values, float *nats, int64_t *intervals),
       (rows, context, first, last, length, values, nats, intervals)) {
@@ -481,7 +480,7 @@ EXPORTED(environment)(uint64_t *word, int ieee) {
 /* Write the size of a structure that Python fills; 0 for another name. */
 EXPORTED(structure_size)(const char *name, uint64_t *size) {
     static const struct { const char *name; uint64_t size; } structures[] = {
-        {"Linear", sizeof(Linear)}, {"Norm", sizeof(Norm)}, {"Branch", sizeof(Branch)}, {"Block", sizeof(Block)},
+        {"Linear", sizeof(Linear)}, {"Norm", sizeof(Norm)}, {"Layer", sizeof(Layer)},
         {"Line", sizeof(Line)}, {"Slabs", sizeof(Slabs)}, {"Embedding", sizeof(Embedding)}, {"Head", sizeof(Head)},
         {"Lstm", sizeof(Lstm)}, {"Mixture", sizeof(Mixture)}, {"Rows", sizeof(Rows)}, {"Stream", sizeof(Stream)},
         {"Centring", sizeof(Centring)}, {"Sampling", sizeof(Sampling)},

@@ -29,14 +29,14 @@ from axial_transformers.engine.definition import (
     MAX_CHANNELS,
     PRECISION,
     Array,
-    Block,
+    Attention,
     Categorical,
     Centring,
     Convolution,
-    Feedforward,
     Head,
     Kind,
     Known,
+    Layer,
     Line,
     Linear,
     Lstm,
@@ -95,34 +95,33 @@ class Packed:
         _check("gain and bias of a layer norm", (norm.gain.shape, norm.bias.shape), ((dim,), (dim,)))
         return c.Norm(self.array(norm.gain), self.array(norm.bias))
 
-    def branch(self, layer: Feedforward | Convolution, dim: int, near: int) -> Any:
-        """Return what follows attention; a window has `near` neighbours in each slab."""
-        norm, expand, contract = layer
-        hidden = len(contract.weight)
+    def layer(self, layer: Layer, heads: int, near: int = 1) -> Any:
+        """Return a residual layer; a window has `near` neighbours in each slab."""
+        dim = len(layer.norm.gain)
+        norm = self.norm(layer.norm, dim)
+        if isinstance(layer, Attention):
+            sizes = (dim, 3 * dim), (dim, dim)
+            _check("linear layers of attention", (layer.qkv.weight.shape, layer.out.weight.shape), sizes)
+            _require(dim % heads == 0, f"a layer of width {dim} has no {heads} equal heads")
+            linear = self.linear(layer.qkv), self.linear(layer.out)
+            return c.Layer(dim, heads, 0, norm, *linear, self._rotations(layer, dim // heads))
+        _, first, last = layer
+        hidden = len(last.weight)
         entered, slabs = (dim, hidden), 0
         if isinstance(layer, Convolution):
-            slabs = max(1, len(expand.weight) // (near * dim))
+            slabs = max(1, len(first.weight) // (near * dim))
             entered = slabs * near * dim, 2 * hidden
-        shapes = expand.weight.shape, contract.weight.shape
-        _check("layers of a block behind attention", shapes, (entered, (hidden, dim)))
-        return c.Branch(self.norm(norm, dim), self.linear(expand), self.linear(contract), slabs)
+        _check("linear layers behind attention", (first.weight.shape, last.weight.shape), (entered, (hidden, dim)))
+        return c.Layer(dim, 0, slabs, norm, self.linear(first), self.linear(last))
 
-    def block(self, block: Block, heads: int, length: int = 0, near: int = 1) -> Any:
-        """Return a transformer block whose rotations, if it has any, are for `length` positions at least."""
-        dim = len(block.qkv.weight)
-        width = dim // heads
-        layers = block.qkv, block.out
-        _check("linear layers of a block", [layer.weight.shape for layer in layers], [(dim, 3 * dim), (dim, dim)])
-        _require(dim % heads == 0, f"a block of width {dim} has no {heads} equal heads")
-        rotations = None
-        if len(block.rotations):
-            _require(width % 2 == 0, f"rotations need heads of even width, not {width}")
-            _check("cosines and sines of a rotation", block.rotations.shape[1:], (width,))
-            _require(len(block.rotations) >= length, f"rotations must be for {length} positions")
-            rotations = self.array(block.rotations)
-        branches = [self.branch(layer, dim, near) for layer in block.rest]
-        attention = self.norm(block.attention_norm, dim), *map(self.linear, layers), rotations
-        return c.Block(dim, heads, *attention, self.many(c.Branch, branches), len(branches))
+    def _rotations(self, layer: Attention, width: int) -> Any:
+        if not len(layer.rotations):
+            return None
+        _require(width % 2 == 0, f"rotations need heads of even width, not {width}")
+        _check("cosines and sines of a rotation", layer.rotations.shape[1:], (width,))
+        length = layer.line.length
+        _require(len(layer.rotations) >= length, f"rotations must be for {length} positions")
+        return self.array(layer.rotations)
 
     def head(self, head: Head, inputs: int, outputs: int) -> Any:
         """Return the head of a channel."""
@@ -160,9 +159,15 @@ def feature_count(kind: Ordinal) -> int:
     return count + 3 if kind.activity else count
 
 
-def max_length(blocks: Sequence[Block]) -> float:
-    """Return how many positions the rotations of all blocks are for."""
-    return min((len(block.rotations) for block in blocks if len(block.rotations)), default=inf)
+def masked_attention(layers: Sequence[Layer]) -> list[Attention]:
+    """Return the layers that attend to the slabs before."""
+    return [layer for layer in layers if isinstance(layer, Attention) and layer.line == MASKED]
+
+
+def max_length(layers: Sequence[Layer]) -> float:
+    """Return how many slabs the rotations of masked attention are for."""
+    lengths = (len(layer.rotations) for layer in masked_attention(layers))
+    return min(filter(None, lengths), default=inf)
 
 
 class Dense(Packed):
@@ -183,7 +188,7 @@ class State(NamedTuple):
     """The state of `Slabs`: keys, values and windows of the slabs so far, see `step` in `network.c`."""
 
     rows_at_once: int
-    """Rows that go through the blocks together."""
+    """Rows that go through the layers together."""
     keys: Array
     values: Array
     kept: Array
@@ -195,34 +200,31 @@ class Slabs(Packed):
     """See `interface.SlabLayers`.
 
     Args:
-        blocks: as many as `lines`: block i attends along lines[i].
-        lines: MASKED for attention to earlier slabs, or the line inside a slab.
         neighbours: int64 [positions, T], which only convolutions need.
     """
 
-    def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line], neighbours: Integers = ITSELF):
+    def __init__(self, layers: Sequence[Layer], heads: int, neighbours: Integers = ITSELF):
         super().__init__()
-        self._lines = lines
-        self._dim = len(blocks[0].qkv.weight)
+        self._dim = len(layers[0].norm.gain)
+        self._lines = [layer.line if isinstance(layer, Attention) else MASKED for layer in layers]
         positions, near = neighbours.shape
         _require(near, "a position has no neighbours: it is at least its own")
         inside = -1 <= neighbours.min(initial=0) <= neighbours.max(initial=0) < positions
         _require(inside, f"neighbours must be rows of a slab of {positions}, or -1")
         self._neighbours = self.array(neighbours, np.int64), positions, near
-        masked = [block for block, line in zip(blocks, lines) if line == MASKED]
-        self._masked = len(masked)
-        self._max_length = max_length(masked)
-        packed = [self.block(block, heads, line.length, near) for block, line in zip(blocks, lines, strict=True)]
-        _check("widths of blocks", {block.dim for block in packed}, {self._dim})
-        convolutions = [layer for block in blocks for layer in block.rest if isinstance(layer, Convolution)]
+        self._masked = len(masked_attention(layers))
+        self._max_length = max_length(layers)
+        packed = [self.layer(layer, heads, near) for layer in layers]
+        _check("widths of layers", {layer.dim for layer in packed}, {self._dim})
+        convolutions = [layer for layer in layers if isinstance(layer, Convolution)]
         self._windows = sum(len(layer.near.weight) for layer in convolutions) // near
-        self._blocks = self.many(c.Block, packed)
+        self._layers = self.many(c.Layer, packed)
         self._through_cache = self._along(MASKED)
 
     def _along(self, line_if_masked: Line) -> Any:
-        """Return the structure of these blocks, whose masked layers attend along a line, or through the cache."""
+        """Return the structure of these layers, of which masked attention goes along a line, or through the cache."""
         lines = [c.Line(*(line_if_masked if line == MASKED else line), line == MASKED) for line in self._lines]
-        return c.Slabs(self._blocks, self.many(c.Line, lines), len(lines), *self._neighbours)
+        return c.Slabs(self._layers, self.many(c.Line, lines), len(lines), *self._neighbours)
 
     def start(self, rows: int, length: int, positions: int) -> State:
         """See `interface.SlabLayers.start`."""
@@ -272,7 +274,7 @@ class Slabs(Packed):
 class Rows(Packed):
     """See `interface.RowLayers`."""
 
-    def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
+    def __init__(self, inner: Sequence[Layer] | Lstm, heads: int, output: Output):
         super().__init__()
         self._embedding, mixture = self.values(output.values)
         self._count, self._mixtures = mixture.count, mixture.mixtures
@@ -282,20 +284,20 @@ class Rows(Packed):
         _check("heads", len(output.heads), self._embedding.channels)
         of_channels = [self.head(head, dim + p * features, outputs) for p, head in enumerate(output.heads)]
         lstm = c.Lstm()
-        blocks: Sequence[Block] = []
+        layers: Sequence[Layer] = []
         if isinstance(inner, Lstm):
-            layers = self.linear(inner.of_input), self.linear(inner.of_hidden)
-            _check("layers of an LSTM", [(layer.inputs, layer.outputs) for layer in layers], [(dim, 4 * dim)] * 2)
-            lstm = c.Lstm(self.norm(inner.norm, dim), *layers)
+            linear = self.linear(inner.of_input), self.linear(inner.of_hidden)
+            _check("layers of an LSTM", [(layer.inputs, layer.outputs) for layer in linear], [(dim, 4 * dim)] * 2)
+            lstm = c.Lstm(self.norm(inner.norm, dim), *linear)
         else:
-            blocks = inner
-        self._max_length = max_length(blocks)
-        packed = [self.block(block, heads) for block in blocks]
-        for block in packed:
-            _check("the width of a block", block.dim, dim)
+            layers = inner
+        self._max_length = max_length(layers)
+        packed = [self.layer(layer, heads) for layer in layers]
+        for layer in packed:
+            _check("the width of a layer", layer.dim, dim)
         _require(2 <= self._count <= 1 << 16, f"a position has 2 to 65,536 values, not {self._count}")
         norm = self.norm(output.norm, dim)
-        inside = self.many(c.Block, packed), len(packed), lstm
+        inside = self.many(c.Layer, packed), len(packed), lstm
         self._rows = c.Rows(self._embedding, *inside, norm, self.many(c.Head, of_channels), mixture)
 
     def read(self, context: Array, centring: Centring | None, values: Integers, stream: Stream) -> None:
@@ -340,7 +342,7 @@ class Rows(Packed):
 
         batch, length, _ = codes.shape
         after = length, codes, known.nats, known.intervals
-        size = examples_at_once(batch, max(1, KNOWN_AT_ONCE // length) if self._rows.layers else GROUP)
+        size = examples_at_once(batch, max(1, KNOWN_AT_ONCE // length) if self._rows.count else GROUP)
         _in_parts(size, batch, lambda *bounds: _call("known_rows", self._rows, context, *bounds, *after))
 
     def _checked(self, context: Array, values: Integers) -> Array:

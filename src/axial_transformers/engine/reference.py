@@ -29,14 +29,14 @@ from axial_transformers.engine.definition import (
     TOO_SHORT,
     WORD,
     Array,
-    Block,
+    Attention,
     Categorical,
     Centring,
     Convolution,
     Feedforward,
     Kind,
     Known,
-    Line,
+    Layer,
     Linear,
     Lstm,
     Norm,
@@ -51,8 +51,8 @@ from axial_transformers.engine.library import ieee_arithmetic as ieee_arithmetic
 
 Numbers = NDArray[Any] | np.float32 | float
 """Of any type that float64 holds exactly."""
-State = list[tuple[list[tuple[Array, Array]], list[list[Array]]]]
-"""For each block: keys and values, and inputs of each further layer, both by slab."""
+State = list[list[Any]]
+"""For each layer: keys and values, or inputs of a convolution, by slab."""
 
 EPSILON = 9.999999747378752e-06
 """Added to the variance in a layer norm: 1e-5."""
@@ -266,44 +266,48 @@ class Dense:
 class Slabs:
     """See `interface.SlabLayers`."""
 
-    blocks: Sequence[Block]
+    layers: Sequence[Layer]
     heads: int
-    lines: Sequence[Line]
     neighbours: NDArray[np.int64] = field(default_factory=lambda: ITSELF)
 
     def start(self, rows: int, length: int, positions: int) -> State:
         """See `interface.SlabLayers.start`."""
-        return [([], [[] for _ in block.rest]) for block in self.blocks]
+        return [[] for _ in self.layers]
 
     def step(self, u: Array, i: int, state: State) -> Array:
         """See `interface.SlabLayers.step`."""
-        for block, line, (cache, so_far) in zip(self.blocks, self.lines, state):
-            heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self.heads, -1)
-            if len(block.rotations):
-                positions = np.full(len(u), i) if line == MASKED else np.arange(len(u)) // line.stride % line.length
-                heads[:, :2] = rotated(heads[:, :2], block.rotations[positions][:, None, None])
-            if line == MASKED:
-                cache.append((heads[:, 1], heads[:, 2]))
-                keys, values = (np.stack(parts, axis=-2) for parts in zip(*cache))
-                attended = attend(heads[:, 0], keys, values)
+        for layer, before in zip(self.layers, state):
+            n = layer_norm(u, layer.norm)
+            if isinstance(layer, Attention):
+                u = u + linear(self._attended(layer, n, i, before), layer.out)
+            elif isinstance(layer, Feedforward):
+                u = u + linear(quick_gelu(linear(n, layer.expand)), layer.contract)
             else:
-                q, k, v = np.moveaxis(heads.reshape(-1, *line, *heads.shape[1:]), 3, 0)  # [.., length, stride, N, K]
-                k, v = (np.moveaxis(heads, 1, 3)[:, None] for heads in (k, v))
-                attended = attend(q, k, v)
-            u = u + linear(attended.reshape(u.shape), block.out)
-            for layer, slabs in zip(block.rest, so_far):
-                slabs.append(layer_norm(u, layer.norm))
-                u = u + self._fed(layer, slabs)
+                before.append(n)
+                a, b = np.split(linear(self._windows(layer, before), layer.near), 2, axis=-1)
+                u = u + linear(logistic(b, a), layer.out)
         return u
 
-    def _fed(self, layer: Feedforward | Convolution, slabs: list[Array]) -> Array:
-        """Return what a layer makes of the last slab, or of its windows."""
-        if isinstance(layer, Feedforward):
-            return linear(quick_gelu(linear(slabs[-1], layer.expand)), layer.contract)
+    def _attended(self, layer: Attention, n: Array, i: int, cache: list[Any]) -> Array:
+        """Return the attention of slab i [rows, D]; a masked layer adds its keys and values to the cache."""
+        line = layer.line
+        heads = linear(n, layer.qkv).reshape(len(n), 3, self.heads, -1)
+        if len(layer.rotations):
+            positions = np.full(len(n), i) if line == MASKED else np.arange(len(n)) // line.stride % line.length
+            heads[:, :2] = rotated(heads[:, :2], layer.rotations[positions][:, None, None])
+        if line == MASKED:
+            cache.append((heads[:, 1], heads[:, 2]))
+            keys, values = (np.stack(parts, axis=-2) for parts in zip(*cache))
+            return attend(heads[:, 0], keys, values).reshape(n.shape)
+        q, k, v = np.moveaxis(heads.reshape(-1, *line, *heads.shape[1:]), 3, 0)  # [.., length, stride, N, K]
+        k, v = (np.moveaxis(heads, 1, 3)[:, None] for heads in (k, v))
+        return attend(q, k, v).reshape(n.shape)
+
+    def _windows(self, layer: Convolution, slabs: list[Array]) -> Array:
+        """Return the windows that end in the last of these slabs."""
         count = len(layer.near.weight) // (self.neighbours.shape[1] * slabs[-1].shape[1])
         missing = [np.zeros_like(slabs[-1])] * (count - len(slabs))
-        a, b = np.split(linear(windows([*missing, *slabs[-count:]], self.neighbours), layer.near), 2, axis=-1)
-        return linear(logistic(b, a), layer.out)
+        return windows([*missing, *slabs[-count:]], self.neighbours)
 
     def add_upper(self, context: Array, values: NDArray[np.int64], kind: Kind, length: int, positions: int) -> None:
         """See `interface.SlabLayers.add_upper`."""
@@ -322,7 +326,7 @@ class Slabs:
 class Rows:
     """See `interface.RowLayers`."""
 
-    inner: Sequence[Block] | Lstm
+    inner: Sequence[Layer] | Lstm
     heads: int
     output: Output
 
@@ -384,7 +388,7 @@ class Rows:
 
     def _start(self, rows: int) -> Callable[[Array, int], Array]:
         if not isinstance(self.inner, Lstm):
-            slabs = Slabs(self.inner, self.heads, [MASKED] * len(self.inner))
+            slabs = Slabs(self.inner, self.heads)
             caches = slabs.start(rows, 0, 1)
             return lambda x, i: slabs.step(x, i, caches)
         lstm = self.inner

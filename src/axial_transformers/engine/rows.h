@@ -28,8 +28,8 @@ typedef struct { Linear expand, contract; } Head;
 /* The inner decoder, the heads, and what their outputs mean. */
 typedef struct {
     Embedding embedding;
-    Block *blocks;
-    uint64_t layers; /* 0: the inner decoder is the LSTM */
+    Layer *layers;
+    uint64_t count;  /* of layers; 0: the inner decoder is the LSTM */
     Lstm lstm;
     Norm head_norm;
     Head *heads;     /* [P] */
@@ -92,13 +92,13 @@ static void apply_inner(const Rows *rows, float *x, uint64_t count, uint64_t i, 
     uint64_t dim = rows->embedding.dim;
     Line through_cache = {0, 0, 0};
     Grid grid = {.neighbours = &ITSELF, .positions = 1, .near = 1, .kept = memory->kept, .rows = count};
-    if (!rows->layers) {
+    if (!rows->count) {
         if (!i) memset(memory->cell, 0, (size_t)(count * dim) * sizeof(float));
         if (!i) memset(memory->hidden, 0, (size_t)(count * dim) * sizeof(float));
         apply_lstm(&rows->lstm, x, count, memory->cell, memory->hidden, &memory->work);
     }
-    for (uint64_t layer = 0; layer < rows->layers; layer++)
-        apply_block(&rows->blocks[layer], through_cache, &grid, x, count, i, &memory->caches[layer], &memory->work);
+    for (uint64_t n = 0; n < rows->count; n++)
+        apply_layer(&rows->layers[n], through_cache, &grid, x, count, i, &memory->caches[n], &memory->work);
 }
 
 /* Write the outputs of the head of channel p, from x [rows, D] behind the head's norm. */

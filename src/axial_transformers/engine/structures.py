@@ -11,14 +11,12 @@ def _structure(name: str, **fields: Any) -> Any:
 
 Linear = _structure("Linear", inputs=c_uint64, outputs=c_uint64, weight=c_void_p, bias=c_void_p)
 Norm = _structure("Norm", gain=c_void_p, bias=c_void_p)
-Branch = _structure("Branch", norm=Norm, expand=Linear, contract=Linear, slabs=c_uint64)
-Block = _structure(
-    "Block", dim=c_uint64, heads=c_uint64, attention_norm=Norm, qkv=Linear, out=Linear, rotations=c_void_p,
-    branches=c_void_p, count=c_uint64,
-)  # fmt: skip
+Layer = _structure(
+    "Layer", dim=c_uint64, heads=c_uint64, slabs=c_uint64, norm=Norm, first=Linear, last=Linear, rotations=c_void_p
+)
 Line = _structure("Line", length=c_uint64, stride=c_uint64, causal=c_uint64)
 Slabs = _structure(
-    "Slabs", blocks=c_void_p, lines=c_void_p, layers=c_uint64, neighbours=c_void_p, positions=c_uint64, near=c_uint64
+    "Slabs", layers=c_void_p, lines=c_void_p, count=c_uint64, neighbours=c_void_p, positions=c_uint64, near=c_uint64
 )
 Embedding = _structure(
     "Embedding",
@@ -37,7 +35,7 @@ Mixture = _structure(
     table=c_void_p, log_unit=c_float, centre=c_int64, means=c_void_p, precisions=c_void_p, shares=c_void_p,
 )  # fmt: skip
 Rows = _structure(
-    "Rows", embedding=Embedding, blocks=c_void_p, layers=c_uint64, lstm=Lstm, head_norm=Norm, heads=c_void_p,
+    "Rows", embedding=Embedding, layers=c_void_p, count=c_uint64, lstm=Lstm, head_norm=Norm, heads=c_void_p,
     mixture=Mixture,
 )  # fmt: skip
 Stream = _structure("Stream", words=c_void_p, count=c_uint64, at=c_uint64, state=c_uint64, status=c_int)
@@ -50,5 +48,5 @@ Sampling = _structure(
 )
 
 STRUCTURES = [
-    *(Linear, Norm, Branch, Block, Line, Slabs, Embedding, Head, Lstm, Mixture, Rows, Stream, Centring, Sampling),
+    *(Linear, Norm, Layer, Line, Slabs, Embedding, Head, Lstm, Mixture, Rows, Stream, Centring, Sampling),
 ]

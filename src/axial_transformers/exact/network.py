@@ -5,6 +5,7 @@ The results of an example depend on it and on the weights, not on the batch or o
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -18,10 +19,14 @@ from axial_transformers.engine import (
     NOT_FINITE,
     Arithmetic,
     Array,
-    Block,
+    Attention,
     Categorical,
     Centring,
+    Convolution,
+    Feedforward,
+    Head,
     Known,
+    Layer,
     Line,
     Linear,
     Lstm,
@@ -34,11 +39,19 @@ from axial_transformers.engine import (
     library,
 )
 from axial_transformers.exact.row_predictions import RowPredictions
-from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock
+from axial_transformers.layers.blocks import (
+    AttentionBlock,
+    FeedforwardBlock,
+    GatedConvolution,
+    ModuleListOf,
+    TransformerBlock,
+)
 from axial_transformers.layers.embeddings import Positions
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
+from axial_transformers.models.heads import ChainedHead
 from axial_transformers.models.stacks import ChannelEncoder, InnerLSTM, OuterDecoder
 from axial_transformers.ops.torch_private import is_bare, is_wrapper
 
@@ -106,10 +119,11 @@ class ExactNetwork:
         self.dim = model.config.dim
         self.arithmetic = exact or arithmetic()
         self.shape = model.layout.shape
+        self.depth = model.layout.depth
         self._output = _output(model)
         inner = model.inner_decoder
         heads = 0 if isinstance(inner, InnerLSTM) else model.config.heads
-        weights = _lstm(inner) if isinstance(inner, InnerLSTM) else [*map(_block, inner.blocks)]
+        weights = _lstm(inner) if isinstance(inner, InnerLSTM) else _layers(inner.blocks, ())
         self._positions = self.positions(model.position)
         self.rows = self.arithmetic.Rows(weights, heads, self._output)
         self.embed_value = self.embedding(model.embed_value)
@@ -117,21 +131,22 @@ class ExactNetwork:
         self._encoder = _Encoder(self, model.encoder) if model.encoder else None
 
     def nats(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Array:
-        """Return nats of each value: [B, *A', slices], in model coordinates; x is from `AxialTransformer.check`."""
-        nats = np.empty((len(self.model.slices), len(x) * prod(self.shape[:-1]), self.shape[-1]), np.float32)
+        """Return nats of each value: [B, *A', slices, P], in model coordinates; x is from `AxialTransformer.check`."""
+        rows = len(x) * prod(self.shape[:-1])
+        nats = np.empty((len(self.model.slices), rows, self.shape[-1], self.depth), np.float32)
         with self.arithmetic.ieee_arithmetic():
             for (context, codes), written in zip(self._slices(x, conditioning), nats, strict=True):
                 self.rows.take_known(context, Known(codes, nats=written))
-        return np.moveaxis(nats.reshape(-1, len(x), *self.shape), 0, -1)
+        return np.moveaxis(nats.reshape(-1, len(x), *self.shape, self.depth), 0, -2)
 
     def intervals(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Values:
-        """Return start and frequency of each value: [B, rows, L, 2]; x as for `nats`, logits must be finite."""
+        """Return start and frequency of each value: [B, rows, L P, 2]; x as for `nats`, logits must be finite."""
         by_slice: list[Values] = []
         with self.arithmetic.ieee_arithmetic():
             for context, codes in self._slices(x, conditioning):
                 written = np.empty((*codes.shape, 2), np.int64)
                 self.rows.take_known(context, Known(codes, intervals=written))
-                by_slice.append(written.reshape(len(x), -1, *written.shape[1:]))
+                by_slice.append(written.reshape(len(x), -1, self.model.layout.row, 2))
         intervals = np.concatenate(by_slice, axis=1)
         if not intervals[..., 1].all():
             raise ValueError(NOT_FINITE_LOGITS)
@@ -145,24 +160,24 @@ class ExactNetwork:
         for c in model.slices:
             context = np.array(self.context(y, c, embedded), order="C")
             for outer in self.outer_decoders:
-                outer.add_upper(context, y[..., c], self._output.values)
-            yield context.reshape(-1, length, self.dim), y[..., c].reshape(-1, length).numpy()
+                outer.add_upper(context, y[..., c, :], self._output.values)
+            yield context.reshape(-1, length, self.dim), y[..., c, :].reshape(-1, length, self.depth).numpy()
 
     def read_row(self, context: Array, predictions: RowPredictions | None, stream: Stream) -> Tensor:
-        """Return the codes [B, L] of a row with context [B, L, D], read from a stream; see `engine.Rows.read`.
+        """Return the codes [B, L, P] of a row with context [B, L, D], read from a stream; see `engine.Rows.read`.
 
         Raises:
             ValueError: the logits are not finite.
         """
-        codes = np.empty(context.shape[:2], np.int64)
+        codes = np.empty((*context.shape[:2], self.depth), np.int64)
         self.rows.read(context, _centring(predictions), codes, stream)
         if stream.state[2] == NOT_FINITE:
             raise ValueError(NOT_FINITE_LOGITS)
         return torch.from_numpy(codes)
 
     def sample_row(self, context: Array, predictions: RowPredictions | None, sampling: RowSampling) -> Tensor:
-        """Return the codes [B, L] of a row with context [B, L, D], sampled; see `engine.Rows.sample`."""
-        codes = np.empty(context.shape[:2], np.int64)
+        """Return the codes [B, L, P] of a row with context [B, L, D], sampled; see `engine.Rows.sample`."""
+        codes = np.empty((*context.shape[:2], self.depth), np.int64)
         self.rows.sample(context, _centring(predictions), codes, sampling)
         return torch.from_numpy(codes)
 
@@ -172,12 +187,11 @@ class ExactNetwork:
         return lambda x: linear(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], -1)
 
     def embedding(self, embedding: nn.Module) -> Callable[[Tensor], Array]:
-        """Return what embeds codes [..] as [.., D]."""
+        """Return what embeds codes [.., P] as [.., D]."""
         return self.model.values.embed_exactly(embedding, self.dense)
 
     def slabs(self, blocks: ModuleListOf[TransformerBlock], slab: Sequence[int]) -> Any:
-        lines = [_line(block, slab) for block in blocks]
-        return self.arithmetic.Slabs([*map(_block, blocks)], self.model.config.heads, lines)
+        return self.arithmetic.Slabs(_layers(blocks, slab), self.model.config.heads, _neighbours(slab))
 
     def positions(self, module: Positions) -> Array:
         """Return [*A', D], added from the outermost axis inward."""
@@ -195,10 +209,10 @@ class ExactNetwork:
         context = self._positions
         if self._encoder:
             same = c == 0 and embedded is None
-            context = context + self._encoder(y[: 1 if same else None], c, embedded)
+            context = context + self._encoder(y[: 1 if same else None].squeeze(-1), c, embedded)
         elif embedded is not None:
             context = context + embedded
-        return np.broadcast_to(context, (*y.shape[:-1], self.dim))
+        return np.broadcast_to(context, (*y.shape[:-2], self.dim))
 
 
 class _Outer:
@@ -235,7 +249,8 @@ class _Outer:
             context += self._convolved(self._convolution, self._convolution.windows_before(numbers))
         if self._slabs:
             rows = context.reshape(-1, context.shape[-1])
-            self._slabs.add_upper(rows, codes.numpy().reshape(-1), kind, self._length, self._positions)
+            flat = codes.numpy().reshape(len(rows), -1)
+            self._slabs.add_upper(rows, flat, kind, self._length, self._positions)
 
     def _convolved(self, convolution: CausalConvolution, windows: Tensor) -> Array:
         return convolution.of_channels(torch.from_numpy(self._linear(_array(windows)))).numpy()
@@ -269,7 +284,12 @@ class _Encoder:
 
 
 def _output(model: AxialTransformer) -> Output:
-    return Output(_norm(model.head[0]), _linear(model.head[1]), model.values.in_engine(model.embed_value))
+    values = model.values.in_engine(model.embed_value)
+    head = model.head
+    if isinstance(head, ChainedHead):
+        heads = [Head(_linear(own.expand), _linear(own.contract)) for own in head.heads]
+        return Output(_norm(head.norm), heads, values)
+    return Output(_norm(head[0]), [Head(None, _linear(head[1]))], values)
 
 
 def _centring(predictions: RowPredictions | None) -> Centring | None:
@@ -277,25 +297,37 @@ def _centring(predictions: RowPredictions | None) -> Centring | None:
     return Centring(*(tensor.numpy() for tensor in predictions[:-1])) if predictions else None
 
 
-def _line(block: TransformerBlock, slab: Sequence[int]) -> Line:
-    if block.causal:
+def _neighbours(slab: Sequence[int]) -> NDArray[np.int64]:
+    """Return where the window of a gated convolution lies in a slab: numbers of positions [P, 3^axes], or -1."""
+    numbers = np.pad(np.arange(prod(slab)).reshape(slab), 1, constant_values=-1)
+    corners = product(range(3), repeat=len(slab))
+    copies = [numbers[tuple(map(slice, corner, np.add(corner, slab)))].ravel() for corner in corners]
+    return np.stack(copies, axis=-1)
+
+
+def _layers(blocks: ModuleListOf[TransformerBlock], slab: Sequence[int]) -> list[Layer]:
+    """Return the layers of blocks, in a slab of this shape."""
+    return [_layer(part, slab) for block in blocks for part in block.parts]
+
+
+def _layer(part: AttentionBlock | FeedforwardBlock | GatedConvolution, slab: Sequence[int]) -> Layer:
+    norm = _norm(part.norm)
+    if isinstance(part, GatedConvolution):
+        return Convolution(norm, _linear(part.near), _linear(part.out))
+    if isinstance(part, FeedforwardBlock):
+        return Feedforward(norm, _linear(part.expand), _linear(part.contract))
+    attention = part.attention
+    rotations = np.zeros((0, attention.widths[0] // attention.heads), np.float32)
+    if attention.rotations is not None:
+        rotations = _array(attention.rotations)
+    return Attention(norm, _linear(attention.qkv), rotations, _linear(attention.out), _line(attention, slab))
+
+
+def _line(attention: LineAttention, slab: Sequence[int]) -> Line:
+    if attention.causal:
         return MASKED
-    axis = len(slab) + block.attention.attention.axis + 1
+    axis = len(slab) + attention.axis + 1
     return Line(slab[axis], prod(slab[axis + 1 :]))
-
-
-def _block(block: TransformerBlock) -> Block:
-    attention = block.attention.attention
-    no_rotations = np.zeros((0, attention.widths[0] // attention.heads), np.float32)
-    return Block(
-        attention_norm=_norm(block.attention.norm),
-        qkv=_linear(attention.qkv),
-        rotations=no_rotations if attention.rotations is None else _array(attention.rotations),
-        out=_linear(attention.out),
-        feedforward_norm=_norm(block.feedforward.norm),
-        expand=_linear(block.feedforward.expand),
-        contract=_linear(block.feedforward.contract),
-    )
 
 
 def _lstm(inner: InnerLSTM) -> Lstm:

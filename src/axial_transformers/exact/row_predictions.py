@@ -15,7 +15,7 @@ from axial_transformers.models.values.neighbours import NeighbourSum
 
 
 class RowPredictions(NamedTuple):
-    """The linear predictions along a row; each depends on values before it, some of the row itself.
+    """The linear predictions along a row of L values; each depends on values before it, some of the row itself.
 
     All but the last are the fields of `engine.Centring`.
     """
@@ -77,7 +77,7 @@ def row_predictions(model: AxialTransformer, x: Integer[Tensor, "b *a c"]) -> It
     if activity:
         sizes = (x - prediction(x)).abs().flatten(1)
         size_neighbours, size_coefficients = _of_positions(activity, x.device)
-    for row in numbers.to(x.device).split(model.layout.shape[-1]):
+    for row in numbers.to(x.device).split(model.layout.row):
         predictions = values, row, neighbours[row], coefficients[row]
         yield RowPredictions(*predictions, sizes, size_neighbours[row], size_coefficients[row], prediction.num_values)
 

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from typing import Generic, TypeVar, cast
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -75,6 +77,10 @@ class Branch(Dropout):
         return x + y
 
 
+PartState = tuple[Tensor, ...]
+"""What the slabs so far leave for the next, in a residual block: tensors that a step changes."""
+
+
 class AttentionBlock(nn.Module):
     """x + Dropout(Attention(LayerNorm(x)))."""
 
@@ -87,13 +93,20 @@ class AttentionBlock(nn.Module):
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         return self.dropout.add_to(x, self.attention(self.norm(x)))
 
+    def start(self, batch: int, slab: tuple[int, ...], length: int) -> PartState:
+        """Return an empty cache of keys and values, if attention is masked; else it is inside a slab."""
+        return self.attention.start(batch, slab, length) if self.attention.causal else ()
+
     def step(
         self,
         x: Float[Tensor, "b *s d"],
         i: Index,
-        cache: KeyValueCache,
+        state: PartState,
     ) -> Float[Tensor, "b *s d"]:
-        return x + self.dropout(self.attention.step(self.norm(x), i, cache))
+        """Return slab `i` of the output."""
+        if not state:
+            return self(x)
+        return x + self.dropout(self.attention.step(self.norm(x), i, KeyValueCache(*state)))
 
 
 class FeedforwardBlock(nn.Module):
@@ -115,42 +128,110 @@ class FeedforwardBlock(nn.Module):
     def forward(self, x: Float[Tensor, "*a d"]) -> Float[Tensor, "*a d"]:
         return self.dropout.add_to(x, self.contract(quick_gelu(self.expand(self.norm(x)))))
 
+    def start(self, batch: int, slab: tuple[int, ...], length: int) -> PartState:
+        """Return nothing: positions do not see each other."""
+        return ()
+
+    def step(self, x: Float[Tensor, "b *s d"], i: Index, state: PartState) -> Float[Tensor, "b *s d"]:
+        """Return slab `i` of the output."""
+        return self(x)
+
+
+class GatedConvolution(nn.Module):
+    """x + Dropout(W (a sigmoid(b))), where a and b are convolutions of LayerNorm(x) (Dauphin et al. 2017).
+
+    The window of a position reaches `reach` slabs back along one axis, and one position to each side along the `inside`
+    axes behind it. Outside the data are zeros.
+    """
+
+    def __init__(self, dim: int, hidden: int, reach: int, inside: int, dropout: float = 0.0):
+        super().__init__()
+        self.reach = reach
+        self.inside = inside
+        self.norm = LayerNorm(dim)
+        self.near = Dense((reach + 1) * 3**inside * dim, 2 * hidden)
+        self.out = Dense(hidden, dim, residual=True)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
+        return self._add(x, self._windows(self.norm(x), self.reach))
+
+    def start(self, batch: int, slab: tuple[int, ...], length: int) -> PartState:
+        """Return the normalised inputs of the last slabs, [B, reach, *S, D]: zeros."""
+        return (self.norm.weight.new_zeros(batch, self.reach, *slab, *self.norm.normalized_shape),)
+
+    def step(self, x: Float[Tensor, "b *s d"], i: Index, state: PartState) -> Float[Tensor, "b *s d"]:
+        """Return slab `i` of the output, the next one."""
+        (kept,) = state
+        seen = torch.cat([kept, self.norm(x).unsqueeze(1).to(kept.dtype)], dim=1)
+        kept.copy_(seen[:, 1:])
+        return self._add(x, self._windows(seen, 0).squeeze(1))
+
+    def _windows(self, n: Float[Tensor, "b *a d"], missing: int) -> Float[Tensor, "b *w i"]:
+        """Return the windows that end in a slab, with `missing` slabs of zeros before the first: oldest slab first."""
+        axis = n.ndim - 2 - self.inside
+        padded = F.pad(n, (0, 0) + (1, 1) * self.inside + (missing, 0))
+        sizes = (padded.shape[axis] - self.reach, *n.shape[axis + 1 : -1])
+        copies = []
+        for corner in product(range(self.reach + 1), *(range(3) for _ in range(self.inside))):
+            copy = padded
+            for offset, (start, size) in enumerate(zip(corner, sizes)):
+                copy = copy.narrow(axis + offset, start, size)
+            copies.append(copy)
+        return torch.cat(copies, dim=-1)
+
+    def _add(self, x: Float[Tensor, "*s d"], windows: Float[Tensor, "*s i"]) -> Float[Tensor, "*s d"]:
+        return self.dropout.add_to(x, self.out(F.glu(self.near(windows), dim=-1)))
+
 
 class TransformerBlock(nn.Module):
-    """An attention block, then a feedforward block: one layer in the paper's count."""
+    """An attention block, then a feedforward block: one layer in the paper's count.
+
+    Gated convolutions can take the place of the feedforward block. Half of them, rounded down, come before attention.
+    """
+
+    feedforward: FeedforwardBlock | None
+    convolutions: ModuleListOf[GatedConvolution]
 
     def __init__(
         self,
         attention: LineAttention,
         hidden: int,
         dropout: float = 0.0,
+        convolutions: Iterable[GatedConvolution] = (),
     ):
         super().__init__()
         self.attention = AttentionBlock(attention, dropout)
-        self.feedforward = FeedforwardBlock(attention.dim, hidden, Dropout(dropout))
+        self.convolutions = ModuleListOf(convolutions)
+        replaced = len(self.convolutions) > 0
+        self.feedforward = None if replaced else FeedforwardBlock(attention.dim, hidden, Dropout(dropout))
 
     @property
     def causal(self) -> bool:
         return self.attention.attention.causal
 
+    @property
+    def parts(self) -> list[GatedConvolution | AttentionBlock | FeedforwardBlock]:
+        """Return the residual blocks in their order."""
+        before = len(self.convolutions) // 2
+        convolutions = list(self.convolutions)
+        last = [self.feedforward] if self.feedforward else []
+        return [*convolutions[:before], self.attention, *convolutions[before:], *last]
+
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        return self.feedforward(self.attention(x))
+        for part in self.parts:
+            x = part(x)
+        return x
 
-    def start(
-        self,
-        batch: int,
-        slab: tuple[int, ...],
-        length: int,
-    ) -> KeyValueCache:
-        return self.attention.attention.start(batch, slab, length)
+    def start(self, batch: int, slab: tuple[int, ...], length: int) -> list[PartState]:
+        """Return the states of `parts` before the first of `length` slabs."""
+        return [part.start(batch, slab, length) for part in self.parts]
 
-    def step(
-        self,
-        x: Float[Tensor, "b *s d"],
-        i: Index,
-        cache: KeyValueCache,
-    ) -> Float[Tensor, "b *s d"]:
-        return self.feedforward(self.attention.step(x, i, cache))
+    def step(self, x: Float[Tensor, "b *s d"], i: Index, state: list[PartState]) -> Float[Tensor, "b *s d"]:
+        """Return slab `i` of the output for slab `i` of the input; add it to the state."""
+        for part, kept in zip(self.parts, state):
+            x = part.step(x, i, kept)
+        return x
 
 
 def compile_blocks(module: nn.Module) -> None:
@@ -188,7 +269,7 @@ def _transformer_blocks(module: nn.Module) -> Iterator[TransformerBlock]:
 
 
 def block_matrices(module: nn.Module) -> dict[Tensor, int]:
-    """Return the matrices inside transformer blocks: 3 for queries, keys and values, else 1."""
+    """Return the matrices inside transformer blocks, and how many each stacks: 3 for queries, keys and values."""
     counts: dict[Tensor, int] = {}
     for block in _transformer_blocks(module):
         attention = block.attention.attention
@@ -197,6 +278,8 @@ def block_matrices(module: nn.Module) -> dict[Tensor, int]:
                 counts[child.weight] = 1
         if len(set(attention.widths)) == 1:
             counts[attention.qkv.weight] = 3
+        for convolution in block.convolutions:
+            counts[convolution.near.weight] = 2
     return counts
 
 

@@ -24,8 +24,10 @@ def slice_nats(
     channel: Integer[Tensor, " b"],
     label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
-) -> Float[Tensor, " b *s"]:
-    """Return nats, -log p, of each position of one slice per example: [B, *A'] in model coordinates.
+) -> Float[Tensor, "b *s p"]:
+    """Return nats, -log p, of each value of one slice per example: [B, *A', P] in model coordinates.
+
+    A position holds P = 1 value or, with layout `pixels`, all channels.
 
     Args:
         x: [B, *A, C], integers, in data coordinates.
@@ -90,14 +92,14 @@ def bits_map(
     nats = partial(_nats_by_torch, model) if isinstance(network, str) else network.nats
     parts = [torch.as_tensor(nats(*part), device=x.device) for part in _parts(model, x, label, cond)]
     found = torch.cat(parts) / LOG2
-    known = found.new_zeros(*found.shape[:-1], model.slices.start)
-    return model.layout.to_data(torch.cat([known, found], dim=-1))
+    known = found.new_zeros(*found.shape[:-2], model.slices.start, found.shape[-1])
+    return model.layout.to_data(torch.cat([known, found], dim=-2))
 
 
 def _nats_by_torch(model: AxialTransformer, x: Tensor, conditioning: Conditioning) -> Tensor:
     channels = (torch.full((len(x),), c, device=x.device) for c in model.slices)
     with without_dropout(model):
-        return torch.stack([_slice_nats(model, x, channel, conditioning) for channel in channels], dim=-1)
+        return torch.stack([_slice_nats(model, x, channel, conditioning) for channel in channels], dim=-2)
 
 
 def _parts(

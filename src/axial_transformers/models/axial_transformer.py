@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.blocks import ModuleListOf
 from axial_transformers.layers.embeddings import Labels, Positions
-from axial_transformers.layers.initialisation import Dense, LayerNorm
 from axial_transformers.models.arguments import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.models.heads import ChainedHead, Head
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder, axis_attention
 from axial_transformers.models.values import values_class
@@ -56,14 +56,15 @@ class AxialTransformer(nn.Module):
         self.values = values_class(config)(config)
         self.encoder = ChannelEncoder(config, self.values) if config.encoder_layers else None
         self.labels = Labels(config.num_classes, config.dim) if config.num_classes else None
-        self.embed_value = self.values.embedding(config.dim)
+        self.embed_value = self.values.embedding(config.dim, self.layout.depth)
         self.position = Positions(self.layout.shape, config.dim)
         levels = range(len(self.layout.shape) - 1)
         self.outer_decoders = ModuleListOf(OuterDecoder(config, level, self.values) for level in levels)
         self.inner_decoder = self.build_inner(config)
-        last = Dense(config.dim, self.values.outputs, residual=True)
-        self.values.start_head(last)
-        self.head = nn.Sequential(LayerNorm(config.dim), last)
+        self.head: Head | ChainedHead = Head(config.dim, self.values.outputs)
+        if self.layout.depth > 1:
+            self.head = ChainedHead(config.dim, self.values.outputs, self.values.features, self.layout.depth)
+        self.values.start_head(self.head.last_layers())
 
     @staticmethod
     def build_inner(config: AxialTransformerConfig) -> InnerAttention | InnerLSTM:
@@ -122,7 +123,7 @@ class AxialTransformer(nn.Module):
         centres = self.values.centres(self.values.codes(x))
         logits = self.layout.to_model(self.values.distribution(outputs, centres).log_probabilities())
         known = torch.arange(self.layout.channels, device=logits.device) < self.config.known_channels
-        return self.layout.to_data(logits.masked_fill(known.unsqueeze(-1), 0.0))
+        return self.layout.to_data(logits.masked_fill(known[:, None, None], 0.0))
 
     def outputs(
         self,
@@ -137,7 +138,7 @@ class AxialTransformer(nn.Module):
         channels = (torch.full((len(x),), c, device=x.device) for c in self.slices)
         slices = [self.slice_and_outputs(x, channel, label, cond)[1] for channel in channels]
         known = [torch.zeros_like(slices[0])] * self.config.known_channels
-        return self.layout.to_data(torch.stack(known + slices, dim=-2))
+        return self.layout.to_data(torch.stack(known + slices, dim=-3))
 
     def slice_and_outputs(
         self,
@@ -145,23 +146,27 @@ class AxialTransformer(nn.Module):
         channel: Integer[Tensor, " b"],
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
-    ) -> tuple[Integer[Tensor, " b *s"], Float[Tensor, "b *s o"]]:
-        """Return the codes [B, *A'] of one slice per example, and what the head gives for it [B, *A', O].
+    ) -> tuple[Integer[Tensor, "b *s p"], Float[Tensor, "b *s p o"]]:
+        """Return the codes [B, *A', P] of one slice per example, and what the head gives for it [B, *A', P, O].
 
-        x is from `check`.
+        x is from `check`. P is 1, but for layout `pixels` the number of channels.
         """
         conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
         channel = channel.to(x.device)
         y = self.layout.to_model(self.values.codes(x))
         context = self.context(y, channel, conditioning)
-        values = _slice(y, channel)
-        h = self.embed_value(values)
+        codes = _slice(y, channel)
+        h = self.embed_value(codes)
         for outer in self.outer_decoders:
-            context = outer(h, context, values)
-        return values, self.read_out(self.inner_decoder(context + shift(h, -2)))
+            context = outer(h, context, codes)
+        state = self.inner_decoder(context + shift(h, -2))
+        outputs = [self.read_out(state, codes[..., :p]) for p in range(self.layout.depth)]
+        return codes, torch.stack(outputs, dim=-2)
 
-    def read_out(self, state: Float[Tensor, "*s d"]) -> Float[Tensor, "*s o"]:
-        """Return what the head gives for last states, in the dtype of its weights, also under autocast.
+    def read_out(self, state: Float[Tensor, "*s d"], before: Integer[Tensor, "*s p"]) -> Float[Tensor, "*s o"]:
+        """Return what the head gives for value p of positions, by their last states and the codes before it.
+
+        It is in the dtype of the head's weights, also under autocast.
 
         Logits of bfloat16 tie at the top: the most likely value would depend on the device. Steps of training leave
         some kinds of values to autocast.
@@ -169,26 +174,24 @@ class AxialTransformer(nn.Module):
         learns = self.training and torch.is_grad_enabled()
         left = learns and self.values.trains_in_autocast
         if left or state.is_meta or not torch.is_autocast_enabled(state.device.type):  # on meta nothing is rounded
-            return self.head(state)
+            return self.head.outputs(state, before)
         with torch.autocast(state.device.type, enabled=False):
-            return self.head(state.to(next(self.head.parameters()).dtype))
+            return self.head.outputs(state.to(next(self.head.parameters()).dtype), before)
 
     def fit_values(self, x: Integer[Tensor, "n *a c"]) -> None:
         """Fit what a new model needs to know of its ordinal values to examples: prediction and first distribution.
 
         A model whose values were fitted or trained keeps them.
         """
-        last = self.head[1]
-        assert isinstance(last, Dense)
-        self.values.fit(self.check(x), last)
+        self.values.fit(self.check(x), self.head.last_layers())
 
     def context(
         self,
-        x: Integer[Tensor, "b *s c"],
+        y: Integer[Tensor, "b *s c p"],
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "..."]:
-        e = self.encoder(x, channel, conditioning) if self.encoder else conditioning
+        e = self.encoder(y.squeeze(-1), channel, conditioning) if self.encoder else conditioning
         return self.position() + e
 
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Float[Tensor, "b *g d"] | float:
@@ -338,9 +341,9 @@ def ranks_among(levels: Sequence[int], values: Integer[Tensor, "*s"]) -> Integer
     return ranks
 
 
-def _slice(x: Tensor, channel: Tensor) -> Tensor:
-    index = channel.view(-1, *(1,) * (x.ndim - 1)).expand(*x.shape[:-1], 1)
-    return x.long().gather(-1, index).squeeze(-1)
+def _slice(y: Integer[Tensor, "b *s c p"], channel: Integer[Tensor, " b"]) -> Integer[Tensor, "b *s p"]:
+    index = channel.view(-1, *(1,) * (y.ndim - 1)).expand(*y.shape[:-2], 1, y.shape[-1])
+    return y.long().gather(-2, index).squeeze(-2)
 
 
 def _check_label(label: Tensor, batch: int, config: AxialTransformerConfig) -> Tensor:

@@ -25,6 +25,8 @@ ORDERED = ("ordinal",)
 """Kinds of values with an order; `models.values` has all kinds."""
 MAX_WINDOW = 4096
 """Positions in the window of a convolution."""
+MAX_DEPTH = 8
+"""Values of a position."""
 SIZE = Bounds(least=1, most=MAXIMUM)
 LAYERS = Bounds(least=0, most=MAX_LAYERS)
 
@@ -57,7 +59,7 @@ class AxialTransformerConfig:
     """Refuse examples without a class. Training sets it: true if no label was hidden (training.label_dropout=0)."""
     known_channels: int = 0
     """Number of first channels (after the layout) that are given, not generated."""
-    layout: Literal["channels", "rows", "columns", "axis", "frames", "raster"] = "channels"
+    layout: Literal["channels", "rows", "columns", "axis", "frames", "raster", "pixels"] = "channels"
     """Arrangement of channels and frames in the model; see `layouts.py`."""
     values: Literal["categorical", "ordinal"] = "categorical"
     """Kind of the values: without an order, by a softmax of V logits (the paper); or with an order, by a mixture of
@@ -80,7 +82,11 @@ class AxialTransformerConfig:
     heads: Annotated[int, SIZE] = 4
     """Attention heads, each D / heads wide."""
     mlp_ratio: Annotated[float, Bounds(above=0, most=64)] = 4.0
-    """Hidden width of the feedforward blocks, divided by D."""
+    """Hidden width of feedforward blocks and gated convolutions, divided by D."""
+    gated_convolutions: Annotated[int, Bounds(least=0, most=8)] = 0
+    """Gated convolutions that each layer of outer and inner decoders has in place of a feedforward block. 0, as in the
+    paper: feedforward blocks.
+    """
     encoder_layers: Annotated[int | None, LAYERS] = None
     """Layers of the channel encoder, a multiple of the number of axes; 0, for one channel only: no encoder. None: one
     round for several channels (after the layout), otherwise 0.
@@ -144,6 +150,10 @@ class AxialTransformerConfig:
             "model.activity needs predictions: choose model.centred=True or model.activity=False",
         )
         _require(
+            self.has_order or self.layout != "pixels",
+            "model.layout=pixels needs values with an order: choose model.values=ordinal or model.layout=columns",
+        )
+        _require(
             self.inner == "attention" or self.inner_layers == 1,
             "an lstm inner decoder is one layer: set model.inner_layers to 1",
         )
@@ -163,11 +173,25 @@ class AxialTransformerConfig:
             f"model.convolution={self.convolution} over {axes} axes sees {window:,} positions, more than "
             f"{MAX_WINDOW:,}: choose a smaller one",
         )
-        _require(prod(layout.shape) * channels <= 1 << 31, f"model.shape {self.shape} has too many positions")
+        _require(
+            3 ** (axes - 1) * 2 * bool(self.gated_convolutions) <= MAX_WINDOW,
+            f"{axes} axes are too many for model.gated_convolutions: choose 0",
+        )
+        _require(
+            self.layout != "pixels" or 2 <= self.channels <= MAX_DEPTH,
+            f"model.layout=pixels is for 2 to {MAX_DEPTH} channels, not {self.channels}: choose model.layout=columns",
+        )
+        _require(
+            self.layout != "pixels" or not (self.layers_of_encoder or self.convolution),
+            "model.layout=pixels has no channel encoder, and no convolution of values: set model.encoder_layers and "
+            "model.convolution to 0, or choose model.layout=columns",
+        )
+        _require(prod(self.shape) * self.channels <= 1 << 31, f"model.shape {self.shape} has too many positions")
         _require(channels <= MAXIMUM, f"{channels} channels are more than {MAXIMUM}")
         _require(
             0 <= self.known_channels < channels,
-            f"model.known_channels must be in 0..{channels - 1}, not {self.known_channels}",
+            f"model.known_channels must be in 0..{channels - 1} for model.layout={self.layout}, not "
+            f"{self.known_channels}",
         )
         _check_round("model.encoder_layers", self.layers_of_encoder, axes)
         _require(
@@ -274,6 +298,7 @@ class AxialTransformerConfig:
             "layout": self.layout,
             "values": self._describe_values(),
             "convolution": f"reaches {self.convolution} pixels" if self.convolution else "none",
+            "gated convolutions": f"{self.gated_convolutions} a layer" if self.gated_convolutions else "none",
             "positions": "learned" + (f", rotary of base {self.rotary:g}" if self.rotary else ""),
         }
 

@@ -31,16 +31,16 @@ class CausalConvolution(nn.Module):
         pixels = self.reach * (2 * self.reach + 1) ** self.inside
         self.linear = Dense(pixels * self.channels * numbers, self.channels * config.dim, bias=False)
 
-    def forward(self, values: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a d"]:
+    def forward(self, values: Integer[Tensor, "b *a 1"]) -> Float[Tensor, "b *a d"]:
         """Return what every slab takes; zeros for the first."""
         return self.of_channels(self.linear(self.windows_before(self.numbers(values))))
 
-    def next(self, slabs: Sequence[Integer[Tensor, " b *s"]]) -> Float[Tensor, "b *s d"]:
+    def next(self, slabs: Sequence[Integer[Tensor, "b *s 1"]]) -> Float[Tensor, "b *s d"]:
         """Return what the next slab takes."""
         last = self.numbers(torch.stack([*slabs[-self.reach :]], dim=1))
         return self.of_channels(self.linear(self.windows(last, 1))).squeeze(1)
 
-    def numbers(self, codes: Integer[Tensor, " b *a"]) -> Float[Tensor, "b *a f"]:
+    def numbers(self, codes: Integer[Tensor, "b *a 1"]) -> Float[Tensor, "b *a f"]:
         """Return what a window takes of each position."""
         return self.of_codes(codes.to(next(self.parameters()).device))
 

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from axial_transformers.layers.blocks import Dropout, ModuleListOf, TransformerBlock
+from axial_transformers.layers.blocks import Dropout, GatedConvolution, ModuleListOf, PartState, TransformerBlock
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense, LayerNorm
-from axial_transformers.layers.lines import Index, KeyValueCache, LineAttention
+from axial_transformers.layers.lines import Index, LineAttention
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.convolution import CausalConvolution
 from axial_transformers.models.values import Values
@@ -25,6 +25,15 @@ def axis_attention(config: AxialTransformerConfig, axis: int, causal: bool) -> L
     width = config.dim // config.heads
     rotations = rotation_table(length, width, config.rotary) if config.rotary else None
     return LineAttention(config.dim, config.heads, axis, causal, residual=True, rotations=rotations)
+
+
+def decoder_block(
+    config: AxialTransformerConfig, attention: LineAttention, reach: int, inside: int
+) -> TransformerBlock:
+    """Return a block of a decoder, whose gated convolutions, if the model has them, see windows of this size."""
+    sizes = config.dim, config.hidden, reach, inside, config.dropout
+    convolutions = (GatedConvolution(*sizes) for _ in range(config.gated_convolutions))
+    return TransformerBlock(attention, config.hidden, config.dropout, convolutions)
 
 
 class ChannelEncoder(nn.Module):
@@ -90,14 +99,14 @@ class OuterDecoder(nn.Module):
         self.length = shape[level]
         self.slab = shape[level + 1 :]
         self.blocks = ModuleListOf(
-            TransformerBlock(axis_attention(config, axis, axis == self.axis), config.hidden, config.dropout)
+            decoder_block(config, axis_attention(config, axis, axis == self.axis), reach=1, inside=inside)
             for _ in range(config.layers_of_outer_decoders[level] // (inside + 1))
             for axis in range(-2, self.axis - 1, -1)
         )
         self.convolution = CausalConvolution(config, level, values) if config.convolution and len(self.blocks) else None
 
     def forward(
-        self, h: Float[Tensor, "b *a d"], context: Float[Tensor, "..."], values: Integer[Tensor, " b *a"]
+        self, h: Float[Tensor, "b *a d"], context: Float[Tensor, "..."], values: Integer[Tensor, "b *a p"]
     ) -> Float[Tensor, "..."]:
         if not self.blocks:
             return context
@@ -108,18 +117,18 @@ class OuterDecoder(nn.Module):
             u = block(u)
         return context + shift(u, self.axis)
 
-    def near(self, slabs: Sequence[Integer[Tensor, " b *s"]]) -> Float[Tensor, "b *s d"] | float:
+    def near(self, slabs: Sequence[Integer[Tensor, "b *s p"]]) -> Float[Tensor, "b *s d"] | float:
         """Return what these slabs add to the context of the next."""
         return 0.0 if not self.convolution or not slabs else self.convolution.next(slabs)
 
-    def start(self, batch: int) -> list[KeyValueCache | None]:
-        return [block.start(batch, self.slab, self.length) if block.causal else None for block in self.blocks]
+    def start(self, batch: int) -> list[list[PartState]]:
+        return [block.start(batch, self.slab, self.length) for block in self.blocks]
 
-    def step(self, u: Float[Tensor, "b *s d"], i: Index, state: list[KeyValueCache | None]) -> Float[Tensor, "b *s d"]:
+    def step(self, u: Float[Tensor, "b *s d"], i: Index, state: list[list[PartState]]) -> Float[Tensor, "b *s d"]:
         if not self.blocks:
             return torch.zeros_like(u)
-        for block, cache in zip(self.blocks, state):
-            u = block.step(u, i, cache) if cache else block(u)
+        for block, before in zip(self.blocks, state):
+            u = block.step(u, i, before)
         return u
 
 
@@ -129,21 +138,19 @@ class InnerAttention(nn.Module):
     def __init__(self, config: AxialTransformerConfig, attentions: Iterable[LineAttention]):
         super().__init__()
         self.length = config.bijection.shape[-1]
-        self.blocks = ModuleListOf(
-            TransformerBlock(attention, config.hidden, config.dropout) for attention in attentions
-        )
+        self.blocks = ModuleListOf(decoder_block(config, attention, reach=2, inside=0) for attention in attentions)
 
     def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         for block in self.blocks:
             r = block(r)
         return r
 
-    def start(self, batch: int) -> list[KeyValueCache]:
+    def start(self, batch: int) -> list[list[PartState]]:
         return [block.start(batch, (), self.length) for block in self.blocks]
 
     def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
-        for block, cache in zip(self.blocks, state):
-            r = block.step(r, i, cache)
+        for block, before in zip(self.blocks, state):
+            r = block.step(r, i, before)
         return r
 
 

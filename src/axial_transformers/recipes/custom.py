@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from axial_transformers.data.config import is_hub_dataset
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.config import MAX_LEVELS, ORDERED
+from axial_transformers.models.config import MAX_DEPTH, MAX_LEVELS, ORDERED
 from axial_transformers.training import RunConfig, TrainConfig
 
 if TYPE_CHECKING:  # recipes are listed without torch
@@ -29,7 +29,7 @@ SIDE, MAX_ROW = 8, 256
 """Sides of a block of a volume but the last one, and the longest last one."""
 VALUES_IN_BATCH, VALUES_EVALUATED = 1 << 13, 1 << 18
 """Values with a loss in a batch, and values in an evaluation during training, at most about."""
-WIDTHS, FLOPS_OF_STEP = (64, 48, 32, 16), 12e9
+WIDTHS, FLOPS_OF_STEP = (96, 64, 48, 32, 16), 12e9
 """The model is the widest that has no more weights than the data have values, and whose step takes at most these FLOPs:
 6.5 GFLOP took 0.2 s on one core of a Xeon. Of noise, 4 weights a value learn the training part by heart."""
 NEAR, RARE = 0.7, 1 / 16
@@ -71,8 +71,8 @@ class ModelOfData(AxialTransformerConfig):
 OF_DATA = (
     "data.size", "data.cut", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
     "model.lowest", "model.levels", "model.grid", "model.num_classes", "model.layout", "model.values", "model.centred",
-    "model.activity",
-    "model.convolution", "model.outer_layers", "model.dim", "model.heads", "training.steps", "training.batch_size",
+    "model.activity", "model.convolution", "model.gated_convolutions", "model.mlp_ratio", "model.outer_layers",
+    "model.inner_layers", "model.dim", "model.heads", "training.steps", "training.batch_size",
     "training.head_learning_rate", "training.label_dropout", "validate_on", "samples",
 )  # fmt: skip
 """Settings that `tiled` and `suited` decide."""
@@ -173,14 +173,17 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
         kind, _ = kind_of_values(examples)
     run = run.decided(
         {
-            **_model_of(examples),
+            **_data_of(examples),
             "model.values": kind,
             "model.centred": kind in ORDERED,
             "training.label_dropout": 0.1 if examples.num_classes else 0.0,
             "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // values)),
         }
     )
-    run = run.decided({"model.activity": run.model.centred})
+    run = run.decided(
+        {"model.activity": run.model.centred, "model.layout": layout_of(run.model.values, examples.channels)}
+    )
+    run = run.decided(_layers_of(run.model.layout, len(examples.shape)))
     if len(examples.shape) >= 3:
         run = run.decided({"training.steps": 3_000, "samples": 4})
     if isinstance(run.model, ModelOfData):
@@ -190,22 +193,37 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
     return _sized(run, len(examples) * values).closed(OF_DATA)
 
 
-def _model_of(examples: "Examples") -> dict[str, object]:
-    """Return settings of a model of these examples."""
-    axes = len(examples.shape)
-    layers = 2 if axes < 3 else 1  # a level of an axis; of three axes on, positions are many, and neighbours tell much
+def _data_of(examples: "Examples") -> dict[str, object]:
+    """Return what a model has to know of these examples."""
     return {
         "model.shape": examples.shape,
         "model.channels": examples.channels,
-        # Columns interleave channels: the upper rows of all channels are then a prefix of the generation order.
-        "model.layout": "columns" if examples.channels > 1 else "channels",
         "model.num_values": examples.range.num_values,
         "model.lowest": examples.range.low,
         "model.grid": examples.range.grid,
         "model.num_classes": examples.num_classes,
-        "model.convolution": 2 if axes < 4 else 1,
-        "model.outer_layers": tuple(layers * (axes - level) for level in range(axes - 1)),
     }
+
+
+def layout_of(values: str, channels: int) -> str:
+    """Return the layout of a model: of several channels one in which the upper rows of all of them come first."""
+    if channels == 1:
+        return "channels"
+    return "pixels" if channels <= MAX_DEPTH and values in ORDERED else "columns"
+
+
+def _layers_of(layout: str, axes: int) -> dict[str, object]:
+    """Return settings of the layers of a model of so many axes."""
+    rounds = 2
+    settings: dict[str, object] = {"model.convolution": 2 if axes < 4 else 1}
+    if layout == "pixels":
+        rounds = 1
+        settings = {
+            "model.convolution": 0, "model.gated_convolutions": 2, "model.mlp_ratio": 2 / 3, "model.inner_layers": 1,
+        }  # fmt: skip
+    elif axes > 2:  # positions are many, and neighbours tell much
+        rounds = 1
+    return settings | {"model.outer_layers": tuple(rounds * (axes - level) for level in range(axes - 1))}
 
 
 def _batch_of(values: int, examples: int) -> int:

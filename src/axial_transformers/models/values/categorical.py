@@ -36,12 +36,13 @@ class CategoricalValues(Values):
     def gumbel_numbers(config: AxialTransformerConfig) -> int:
         return config.num_values if config.num_values <= MAX_GUMBEL else 0
 
-    def embedding(self, dim: int) -> nn.Module:
-        return Embedding(self.num_values, dim)
+    def embedding(self, dim: int, depth: int = 1) -> nn.Module:
+        assert depth == 1, "the configuration refuses more"
+        return ValueEmbedding(self.num_values, dim)
 
     def neighbour_numbers(self) -> tuple[nn.Module, int]:
         """Return a learned number for each value: at first, from 0 to 2."""
-        numbers = Embedding(self.num_values, 1)
+        numbers = ValueEmbedding(self.num_values, 1)
         first = 2 * torch.arange(self.num_values, dtype=torch.float32) / (self.num_values - 1)
         numbers.table = nn.Parameter(first[:, None])
         return numbers, 1
@@ -60,7 +61,14 @@ class CategoricalValues(Values):
         self, embedding: nn.Module, dense: Callable[[nn.Module], Callable[[Array], Array]]
     ) -> Callable[[Tensor], Array]:
         table = table_of(embedding)
-        return lambda codes: table[codes.numpy()]
+        return lambda codes: table[codes.squeeze(-1).numpy()]
+
+
+class ValueEmbedding(Embedding):
+    """A table of the values of positions that hold one."""
+
+    def forward(self, codes: Integer[Tensor, "*s 1"]) -> Float[Tensor, "*s d"]:
+        return super().forward(codes.squeeze(-1))
 
 
 class Scaled(NamedTuple):

@@ -1,7 +1,7 @@
 """What every kind of values has."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 import torch
@@ -68,12 +68,12 @@ class Values(nn.Module, ABC):
         """Return how many numbers of Gumbel noise a sample takes at a position; 0: it takes a uniform number."""
 
     @abstractmethod
-    def embedding(self, dim: int) -> nn.Module:
-        """Return a layer that embeds codes [*s] as [*s, dim]."""
+    def embedding(self, dim: int, depth: int = 1) -> nn.Module:
+        """Return a layer that embeds the codes of positions [*s, depth] as [*s, dim]."""
 
     @abstractmethod
     def neighbour_numbers(self) -> tuple[nn.Module, int]:
-        """Return a layer that makes numbers [*s, n] of codes [*s], for a convolution; and n."""
+        """Return a layer that makes numbers [*s, n] of codes [*s, 1], for a convolution; and n."""
 
     def codes(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
         """Return the codes of values 0..V-1."""
@@ -95,14 +95,14 @@ class Values(nn.Module, ABC):
     def nats(self, outputs: Float[Tensor, "*s o"], codes: Integer[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """Return -log p of the values of codes."""
 
-    def start_head(self, last: Dense) -> None:
-        """Set the first biases of the last layer; zeros stay by default."""
+    def start_head(self, last_layers: Sequence[Dense]) -> None:
+        """Set the first biases of the head's last layers; zeros stay by default."""
 
-    def fit(self, x: Integer[Tensor, "n *a c"], last: Dense) -> None:
+    def fit(self, x: Integer[Tensor, "n *a c"], last_layers: Sequence[Dense]) -> None:
         """Fit what a new model knows of its data to values 0..V-1 of the training part; one that is not new keeps it.
 
         Args:
-            last: the last layer, whose biases may follow.
+            last_layers: of the head; their biases may follow.
         """
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Values(nn.Module, ABC):
     def embed_exactly(
         self, embedding: nn.Module, dense: Callable[[nn.Module], Callable[[Array], Array]]
     ) -> Callable[[Tensor], Array]:
-        """Return what embeds codes [*s] as [*s, dim], in exact arithmetic.
+        """Return what embeds codes [*s, P] as [*s, dim], in exact arithmetic.
 
         Args:
             embedding: of `embedding` or `neighbour_numbers`.

@@ -1,6 +1,6 @@
 """Values with an order: features of numbers embed them, and a mixture of logistic distributions predicts them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import log
 from typing import NamedTuple
 
@@ -62,8 +62,8 @@ class OrdinalValues(Values):
     def gumbel_numbers(config: AxialTransformerConfig) -> int:
         return 0
 
-    def embedding(self, dim: int) -> "FeatureEmbedding":
-        return FeatureEmbedding(self.features, dim)
+    def embedding(self, dim: int, depth: int = 1) -> "FeatureEmbedding":
+        return FeatureEmbedding(self.features, dim, depth)
 
     def neighbour_numbers(self) -> tuple["FeatureEmbedding", int]:
         return self.embedding(NUMBERS_OF_NEIGHBOURS), NUMBERS_OF_NEIGHBOURS
@@ -90,14 +90,15 @@ class OrdinalValues(Values):
         return -self.distribution(outputs, self.centres(codes)).log_p(self.values(codes))
 
     @torch.no_grad()
-    def start_head(self, last: Dense) -> None:
+    def start_head(self, last_layers: Sequence[Dense]) -> None:
         """Set the biases of the head: components from narrow to wide, around the prediction."""
-        last.bias.copy_(self._first_bias())
+        for last in last_layers:
+            last.bias.copy_(self._first_bias())
 
     @torch.no_grad()
-    def fit(self, x: Integer[Tensor, "n *a c"], last: Dense) -> None:
+    def fit(self, x: Integer[Tensor, "n *a c"], last_layers: Sequence[Dense]) -> None:
         """Fit prediction, spread and the first distribution to examples, unless they were fitted or trained before."""
-        if not self._is_new(last):
+        if not self._is_new(last_layers):
             return
         if self.prediction:
             self.prediction.fit(x)
@@ -105,7 +106,7 @@ class OrdinalValues(Values):
         if self.activity:
             self.activity.fit(differences)
         self.spread.copy_(differences.double().mean().clamp(min=0.5))
-        self.start_head(last)
+        self.start_head(last_layers)
 
     def _first_bias(self) -> Float[Tensor, " o"]:
         """Return the biases of a head that has not been trained, for the present spread."""
@@ -114,7 +115,7 @@ class OrdinalValues(Values):
         precisions = -widths if self.activity else -widths - self.spread.log()
         return torch.cat([precisions.new_zeros(2 * self.mixtures), precisions])
 
-    def _is_new(self, last: Dense) -> bool:
+    def _is_new(self, last_layers: Sequence[Dense]) -> bool:
         """Return True if spread, prediction and the biases of the head are those of a new model.
 
         A step of training changes the biases, and a fit also the spread.
@@ -123,7 +124,9 @@ class OrdinalValues(Values):
             return False
         if self.prediction and not self.prediction.is_new():
             return False
-        return torch.allclose(last.bias.detach().to(self.spread.dtype), self._first_bias(), rtol=1e-6, atol=0)
+        first = self._first_bias()
+        biases = (last.bias.detach().to(first.dtype) for last in last_layers)
+        return all(torch.allclose(bias, first, rtol=1e-6, atol=0) for bias in biases)
 
     def in_engine(self, embedding: nn.Module) -> engine.Ordinal:
         assert isinstance(embedding, FeatureEmbedding)
@@ -133,14 +136,14 @@ class OrdinalValues(Values):
         weight, bias = (part.detach().to("cpu", torch.float32).numpy() for part in embedding.linear.parameters())
         features = engine.Features(values.float().numpy(), differences.float().numpy(), engine.Linear(weight.T, bias))
         unit, most = np.float32(self.spread.item()), np.float32(self.max_log_precision)
-        return engine.Ordinal(features, self.mixtures, unit, most, self.activity is not None)
+        return engine.Ordinal(features, self.mixtures, unit, most, self.activity is not None, embedding.depth)
 
     def embed_exactly(
         self, embedding: nn.Module, dense: Callable[[nn.Module], Callable[[Array], Array]]
     ) -> Callable[[Tensor], Array]:
         assert isinstance(embedding, FeatureEmbedding)
         linear = dense(embedding.linear)
-        return lambda codes: linear(self.features(codes, torch.float32).numpy())
+        return lambda codes: linear(self.features(codes, torch.float32).flatten(-2).numpy())
 
 
 class Features(NamedTuple):
@@ -196,16 +199,17 @@ class Features(NamedTuple):
 
 
 class FeatureEmbedding(nn.Module):
-    """A linear layer on the features of codes."""
+    """A linear layer on the features of all codes of a position."""
 
-    def __init__(self, features: NumbersOfCodes, dim: int):
+    def __init__(self, features: NumbersOfCodes, dim: int, depth: int):
         super().__init__()
         self.features = features
-        self.linear = Dense(features.size, dim)
+        self.depth = depth
+        self.linear = Dense(depth * features.size, dim)
 
-    def forward(self, codes: Integer[Tensor, "*s"]) -> Float[Tensor, "*s d"]:
-        """Return the embedding [*s, dim] of codes [*s]."""
-        return self.linear(self.features(codes, next(self.parameters()).dtype))
+    def forward(self, codes: Integer[Tensor, "*s p"]) -> Float[Tensor, "*s d"]:
+        """Return the embedding [*s, dim] of the codes [*s, depth] of positions."""
+        return self.linear(self.features(codes, next(self.parameters()).dtype).flatten(-2))
 
 
 class Mixture(NamedTuple):
