@@ -17,11 +17,12 @@ from axial_transformers.engine.definition import (
     MASKED,
     MIN_STATE,
     PRECISION,
-    Block,
+    Attention,
     Categorical,
     Feedforward,
     Head,
     Known,
+    Layer,
     Line,
     Linear,
     Lstm,
@@ -45,21 +46,20 @@ def random_numbers(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def random_block(seed: int) -> Block:
+def random_block(seed: int, line: Line = MASKED) -> list[Layer]:
     def linear(inputs: int, outputs: int) -> Linear:
         weight, bias = random_numbers(inputs, outputs, seed=seed + outputs), random_numbers(outputs, seed=seed)
         return Linear(weight / np.float32(inputs**0.5), bias)
 
     norm = Norm(1 + random_numbers(D, seed=seed) / 8, random_numbers(D, seed=seed + 1))
     rotations = random_numbers(LENGTH, D // 2, seed=seed)
-    feedforward = Feedforward(norm, linear(D, HIDDEN), linear(HIDDEN, D))
-    return Block(norm, linear(D, 3 * D), rotations, linear(D, D), (feedforward,))
+    attention = Attention(norm, linear(D, 3 * D), rotations, linear(D, D), line)
+    return [attention, Feedforward(norm, linear(D, HIDDEN), linear(HIDDEN, D))]
 
 
 def outputs_of(arithmetic) -> list[np.ndarray]:
     """What random weights give: the last slab, the context of known ones, nats and intervals of a row, twice."""
-    blocks = [random_block(1), random_block(2), random_block(3)]
-    slabs = arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED, Line(2, 5)])
+    slabs = arithmetic.Slabs([*random_block(1, Line(5, 1)), *random_block(2), *random_block(3, Line(2, 5))], 2)
     state = slabs.start(20, LENGTH, 10)
     for i in range(LENGTH):
         u = slabs.step(random_numbers(20, D, seed=i), i, state)
@@ -69,8 +69,9 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
     found = [u, context]
     wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
     head = Head(None, Linear(random_numbers(D, VALUES), random_numbers(VALUES)))
-    output = Output(blocks[0].attention_norm, [head], kind)
-    for inner, heads in (blocks[:2], 2), (Lstm(blocks[1].attention_norm, wide, wide), 0):
+    layers = [*random_block(1), *random_block(2)]
+    output = Output(layers[0].norm, [head], kind)
+    for inner, heads in (layers, 2), (Lstm(layers[2].norm, wide, wide), 0):
         known = np.random.default_rng(5).integers(0, VALUES, (26, 3, 1))
         nats, intervals = np.zeros((26, 3, 1), np.float32), np.zeros((26, 3, 1, 2), np.int64)
         rows, context = arithmetic.Rows(inner, heads, output), random_numbers(26, 3, D)
@@ -253,8 +254,8 @@ def test_two_networks_in_two_threads_have_their_own_bits(of_reference):
             assert_same_bits(of_reference, found)
 
 
-def slabs(block: Block, heads: int = 2, line: Line = MASKED) -> network.Slabs:
-    return network.Slabs([block], heads, [line])
+def slabs(layer: Layer, heads: int = 2) -> network.Slabs:
+    return network.Slabs([layer], heads)
 
 
 def dense(inputs: int, outputs: int, biases: int) -> network.Dense:
@@ -266,18 +267,18 @@ def read_into(starts: list[int], values: np.ndarray) -> None:
 
 
 TABLE = Categorical(random_numbers(VALUES, D))
-BLOCK = random_block(1)
+ATTENTION = random_block(1)[0]
 READ_ONLY = np.frombuffer(bytes(8), np.int64)
 WRONG = {
     "read-only values": lambda: read_into([0, 1 << 28], READ_ONLY),
     "inputs": lambda: dense(3, 5, 5)(random_numbers(2, 4)),
     "bias": lambda: dense(3, 5, 4),
-    "a block's sizes": lambda: slabs(BLOCK._replace(out=Linear(random_numbers(D, 3), random_numbers(3)))),
-    "heads": lambda: slabs(BLOCK, 3),
-    "lines": lambda: slabs(BLOCK, 2, Line(5, 1)).start(12, 3, 6),
-    "rotations": lambda: slabs(BLOCK).start(2, LENGTH + 1, 1),
-    "the number of a slab": lambda: slabs(BLOCK).step(random_numbers(2, D), 3, slabs(BLOCK).start(2, 3, 1)),
-    "codes": lambda: slabs(BLOCK).add_upper(random_numbers(4, D), np.full((4, 1), VALUES), TABLE, 2, 1),
+    "the sizes of attention": lambda: slabs(ATTENTION._replace(out=Linear(random_numbers(D, 3), random_numbers(3)))),
+    "heads": lambda: slabs(ATTENTION, 3),
+    "lines": lambda: slabs(ATTENTION._replace(line=Line(5, 1))).start(12, 3, 6),
+    "rotations": lambda: slabs(ATTENTION).start(2, LENGTH + 1, 1),
+    "the number of a slab": lambda: slabs(ATTENTION).step(random_numbers(2, D), 3, slabs(ATTENTION).start(2, 3, 1)),
+    "codes": lambda: slabs(ATTENTION).add_upper(random_numbers(4, D), np.full((4, 1), VALUES), TABLE, 2, 1),
     "intervals": lambda: network.write_stream(np.array([[0, 0]]), MIN_STATE),
     "starts": lambda: read_into([0, 5, 5], np.zeros(1, np.int64)),
 }

@@ -13,7 +13,6 @@ from axial_transformers.engine.definition import (
     GROUP,
     LOGISTIC_BITS,
     LOGISTIC_END,
-    MASKED,
     MIN_LOG_PRECISION,
     MIN_STATE,
     NOT_FINITE,
@@ -220,8 +219,8 @@ def codes_of(centring: Centring, values: np.ndarray) -> np.ndarray:
 def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_written(centred, inner, monkeypatch):
     """At every level of this processor."""
     ordinal = ordinal_of(COUNT, 3, centred)._replace(features=random_features(COUNT, D, centred))
-    blocks = [random_block(1), random_block(2)]
-    norm = blocks[0].attention_norm
+    blocks = [*random_block(1), *random_block(2)]
+    norm = blocks[0].norm
     head = Linear(random_numbers(D, 9) / np.float32(D**0.5), random_numbers(9))
     head.bias[6:] -= 3
     wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
@@ -243,7 +242,7 @@ def test_networks_of_ordinal_values_equal_their_reference_and_read_what_was_writ
         if centred:
             assert np.array_equal(centring.values[:, LENGTH:], values)
         found[-1].append(random_numbers(60, D))
-        slabs = arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED])
+        slabs = arithmetic.Slabs([*random_block(1, Line(5, 1)), *random_block(2)], 2)
         slabs.add_upper(found[-1][-1], codes.reshape(-1, 1)[:60], ordinal, 3, 10)
     door.library.cache_clear()
     for other in found[1:]:

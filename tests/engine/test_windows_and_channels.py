@@ -14,7 +14,7 @@ from axial_transformers.engine.definition import (
     GROUP,
     LEVELS,
     MASKED,
-    Block,
+    Attention,
     Categorical,
     Centring,
     Convolution,
@@ -22,6 +22,7 @@ from axial_transformers.engine.definition import (
     Feedforward,
     Head,
     Known,
+    Layer,
     Line,
     Linear,
     Lstm,
@@ -60,9 +61,11 @@ def feedforward(seed: int) -> Feedforward:
     return Feedforward(random_norm(seed), random_linear(D, hidden, seed), random_linear(hidden, D, seed + 1))
 
 
-def random_block(seed: int, *rest: Feedforward | Convolution) -> Block:
+def attention(seed: int, line: Line = MASKED) -> Attention:
     no_rotations = np.zeros((0, D // HEADS), np.float32)
-    return Block(random_norm(seed), random_linear(D, 3 * D, seed), no_rotations, random_linear(D, D, seed + 1), rest)
+    return Attention(
+        random_norm(seed), random_linear(D, 3 * D, seed), no_rotations, random_linear(D, D, seed + 1), line
+    )
 
 
 def neighbours_of(shape: tuple[int, ...], reach: int = 1) -> np.ndarray:
@@ -75,31 +78,31 @@ def neighbours_of(shape: tuple[int, ...], reach: int = 1) -> np.ndarray:
 
 
 class Stack(NamedTuple):
-    """Blocks of an outer decoder, and the slabs that they take."""
+    """Layers of an outer decoder, and the slabs that they take."""
 
     length: int
     neighbours: np.ndarray
-    blocks: list[Block]
-    lines: list[Line]
+    layers: list[Layer]
 
     def of(self, arithmetic):
-        return arithmetic.Slabs(self.blocks, HEADS, self.lines, self.neighbours)
+        return arithmetic.Slabs(self.layers, HEADS, self.neighbours)
 
 
 def stacks() -> dict[str, Stack]:
     square, pair, alone = neighbours_of((5, 2)), neighbours_of((2,)), neighbours_of((1,), reach=0)
     wide = neighbours_of((17,))
     beside = [
-        random_block(1, convolution(2, 9, 1), feedforward(3)),
-        random_block(4, feedforward(5), convolution(6, 9, 2), convolution(7, 9, 0)),
-        random_block(8, convolution(9, 9, 1)),
+        *(attention(1, Line(2, 1)), convolution(2, 9, 1), feedforward(3)),
+        *(feedforward(5), convolution(6, 9, 2), attention(4, Line(5, 2)), convolution(7, 9, 0)),
+        *(convolution(9, 9, 1), attention(8)),
     ]
     return {
-        "3x5x2": Stack(3, square, beside, [Line(2, 1), Line(5, 2), MASKED]),
-        "5x2": Stack(5, pair, [random_block(1, convolution(2, 3, 2))] * 2, [MASKED, Line(2, 1)]),
-        "1x17": Stack(1, wide, [random_block(1, convolution(2, 3, 1))], [Line(17, 1)]),
-        "4x17": Stack(4, wide, [random_block(1, convolution(2, 3, 1)), random_block(3)], [Line(17, 1), MASKED]),
-        "17x1": Stack(17, alone, [random_block(1, convolution(2, 1, 2), convolution(3, 1, 1))], [MASKED]),
+        "3x5x2": Stack(3, square, beside),
+        "5x2": Stack(5, pair, [attention(1), *[convolution(2, 3, 2)] * 2, attention(1, Line(2, 1))]),
+        "1x17": Stack(1, wide, [attention(1, Line(17, 1)), convolution(2, 3, 1)]),
+        "4x17": Stack(4, wide, [attention(1, Line(17, 1)), convolution(2, 3, 1), attention(3)]),
+        "17x1": Stack(17, alone, [convolution(2, 1, 2), attention(1), convolution(3, 1, 1)]),
+        "3x2 without attention": Stack(3, pair, [convolution(2, 3, 1)]),
     }
 
 
@@ -172,9 +175,7 @@ def test_a_window_has_slabs_from_the_oldest_and_in_each_the_neighbours_with_zero
 def test_a_convolution_is_what_its_definition_says():
     """In float64, along slabs of one position."""
     layer = convolution(2, 1, 2)
-    block = random_block(1, layer)
-    zero = Linear(np.zeros((D, D), np.float32), np.zeros(D, np.float32))
-    stack = Stack(5, neighbours_of((1,), reach=0), [block._replace(out=zero)], [MASKED])
+    stack = Stack(5, neighbours_of((1,), reach=0), [layer])
     slabs = random_numbers(5, 1, D)
     normed = (slabs - slabs.mean(-1, keepdims=True)) / np.sqrt(slabs.var(-1, keepdims=True) + 1e-5)
     normed = np.concatenate([np.zeros((2, 1, D)), normed * layer.norm.gain.astype(np.float64) + layer.norm.bias])
@@ -225,8 +226,8 @@ def codes_of(values: np.ndarray, centring: Centring | None, ordinal: Ordinal) ->
     return np.stack(codes, axis=1).reshape(values.shape)
 
 
-def causal_blocks() -> list[Block]:
-    return [random_block(1, convolution(2, 1, 2), feedforward(3)), random_block(4, convolution(5, 1, 1))]
+def causal_layers() -> list[Layer]:
+    return [convolution(2, 1, 2), attention(1), feedforward(3), attention(4), convolution(5, 1, 1)]
 
 
 def lstm() -> Lstm:
@@ -245,7 +246,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "inner"), [*((kind, causal_blocks) for kind in KINDS), ("three", lstm)])
+@pytest.mark.parametrize(("kind", "inner"), [*((kind, causal_layers) for kind in KINDS), ("three", lstm)])
 def test_channels_of_a_position_equal_their_reference_and_are_read_again(kind, inner, monkeypatch):
     """At every level of this processor: nats, intervals, reading, and the context of later slabs."""
     ordinal = random_ordinal(*KINDS[kind])
@@ -259,7 +260,7 @@ def test_channels_of_a_position_equal_their_reference_and_are_read_again(kind, i
     values = np.random.default_rng(2).integers(0, ordinal.num_values, (examples, length, channels))
     codes = codes_of(values, centring(), ordinal)
     context = random_numbers(examples, length, D)
-    stack = Stack(2, neighbours_of((2,)), [random_block(1, convolution(2, 3, 1))], [MASKED])
+    stack = Stack(2, neighbours_of((2,)), [attention(1), convolution(2, 3, 1)])
     results = []
     for level in (None, *levels()):
         arithmetic = network if level else reference
@@ -279,7 +280,7 @@ def test_channels_of_a_position_equal_their_reference_and_are_read_again(kind, i
         assert_same_bits(results[0], other)
 
 
-@pytest.mark.parametrize("inner", [causal_blocks, lstm])
+@pytest.mark.parametrize("inner", [causal_layers, lstm])
 def test_a_value_depends_on_the_channels_and_positions_before_it_and_on_no_others(inner):
     ordinal = random_ordinal(17, 3, False, False)
     rows = network.Rows(inner(), HEADS, random_output(ordinal))
@@ -300,7 +301,7 @@ def test_a_value_depends_on_the_channels_and_positions_before_it_and_on_no_other
 
 
 @pytest.mark.parametrize("kind", ["one", "two, centred", "three", "eight"])
-@pytest.mark.parametrize("inner", [causal_blocks, lstm])
+@pytest.mark.parametrize("inner", [causal_layers, lstm])
 def test_samples_are_those_of_the_distributions_that_the_reference_gives(kind, inner):
     """Known values stay, and a sample is that of `Mixture.sample` in float64."""
     ordinal = random_ordinal(*KINDS[kind])
@@ -343,7 +344,7 @@ def split_centres(centres: np.ndarray, ordinal: Ordinal) -> tuple[torch.Tensor, 
 
 ORDINAL = random_ordinal(17, 3, False, False)
 OUTPUT = random_output(ORDINAL)
-STACK = Stack(5, neighbours_of((2,)), [random_block(1, convolution(2, 3, 2))], [MASKED])
+STACK = Stack(5, neighbours_of((2,)), [attention(1), convolution(2, 3, 2)])
 NARROW = random_linear(9, D, 1)
 
 
@@ -376,11 +377,11 @@ WRONG: dict[str, tuple[str, Callable[[], object]]] = {
     "a window of no whole slabs": ("attention", lambda: stack_of(neighbours=neighbours_of((2,))[:, :2])),
     "a convolution without halves": (
         "attention",
-        lambda: stack_of(blocks=[random_block(1, convolution(1, 3, 1)._replace(out=NARROW))]),
+        lambda: stack_of(layers=[convolution(1, 3, 1)._replace(out=NARROW)]),
     ),
     "a feedforward block of two widths": (
         "attention",
-        lambda: stack_of(blocks=[random_block(1, feedforward(1)._replace(contract=NARROW))]),
+        lambda: stack_of(layers=[feedforward(1)._replace(contract=NARROW)]),
     ),
     "too few heads": ("heads", lambda: rows_of(heads=OUTPUT.heads[:2])),
     "what heads take": ("head", lambda: rows_of(heads=OUTPUT.heads[::-1])),
