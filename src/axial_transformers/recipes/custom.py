@@ -214,14 +214,15 @@ def layout_of(values: str, channels: int) -> str:
 
 def _layers_of(layout: str, axes: int) -> dict[str, object]:
     """Return settings of the layers of a model of so many axes."""
-    rounds = 2
+    rounds = 2 if axes < 3 else 1  # of three axes on, positions are many, and neighbours tell much
     settings: dict[str, object] = {"model.convolution": 2 if axes < 4 else 1}
     if layout == "pixels":
-        rounds = 1
         settings = {
-            "model.convolution": 0, "model.gated_convolutions": 2, "model.mlp_ratio": 2 / 3, "model.inner_layers": 1,
-        }  # fmt: skip
-    elif axes > 2:  # positions are many, and neighbours tell much
+            "model.convolution": 0,
+            "model.gated_convolutions": rounds,
+            "model.mlp_ratio": 2 / 3,
+            "model.inner_layers": 1,
+        }
         rounds = 1
     return settings | {"model.outer_layers": tuple(rounds * (axes - level) for level in range(axes - 1))}
 
