@@ -711,57 +711,72 @@ static void read_tensors(Stream stream, Sha256 *sha) {
 
 /* Layers ----------------------------------------------------------------------------------------------------------- */
 
-/* A block, and the line that it attends along inside a slab; masked, it attends to the slabs so far. */
+/* Residual layers, of each the line that it attends along inside a slab; masked, it attends to the slabs so far. */
 typedef struct {
-    Block block;
-    Line line;
-} Layer;
+    Layer *layers;
+    Line *lines;
+    Cache *caches; /* of masked attention, for all images */
+    uint64_t count;
+} Stack;
 
 static Work work;
+static Extent extent; /* of all layers */
 
 static Norm read_norm(const char *prefix) {
     const char *gain = text_of("%s.weight", prefix), *bias = text_of("%s.bias", prefix);
     return (Norm){matrix(gain, config.dim, 0), matrix(bias, config.dim, 0)};
 }
 
-static void read_block(Block *block, const char *prefix, uint64_t length) {
+/* Return a stack with room for the layers of some blocks. */
+static Stack stack_of(int blocks) {
+    uint64_t most = 2 * (uint64_t)blocks;
+    return (Stack){take(most, sizeof(Layer)), take(most, sizeof(Line)), take(most, sizeof(Cache)), 0};
+}
+
+static Layer *next_layer(Stack *stack, const char *prefix) {
+    Layer *layer = &stack->layers[stack->count++];
+    layer->dim = config.dim;
+    layer->norm = read_norm(text_of("%s.norm", prefix));
+    return layer;
+}
+
+/* Read the next layers of a stack: a block that attends along a line of `length`. */
+static void read_block(Stack *stack, const char *prefix, int masked, uint64_t length, uint64_t stride) {
     uint64_t dim = config.dim, hidden = config.hidden;
-    *block = (Block){.dim = dim, .heads = config.heads, .hidden = hidden};
-    block->attention_norm = read_norm(text_of("%s.attention.norm", prefix));
-    read_linear(&block->qkv, text_of("%s.attention.attention.qkv", prefix), dim, 3 * dim);
-    read_linear(&block->out, text_of("%s.attention.attention.out", prefix), dim, dim);
+    stack->lines[stack->count] = masked ? (Line){0, 0, 0} : (Line){length, stride, 0};
+    Layer *attention = next_layer(stack, text_of("%s.attention", prefix));
+    attention->heads = config.heads;
+    read_linear(&attention->first, text_of("%s.attention.attention.qkv", prefix), dim, 3 * dim);
+    read_linear(&attention->last, text_of("%s.attention.attention.out", prefix), dim, dim);
     if (config.rotary)
-        block->rotations = tensor_of(ROTATIONS, text_of("%s.attention.attention.rotations", prefix), length,
-                                     dim / config.heads, 0)->values;
-    block->feedforward_norm = read_norm(text_of("%s.feedforward.norm", prefix));
-    read_linear(&block->expand, text_of("%s.feedforward.expand", prefix), dim, hidden);
-    read_linear(&block->contract, text_of("%s.feedforward.contract", prefix), hidden, dim);
+        attention->rotations = tensor_of(ROTATIONS, text_of("%s.attention.attention.rotations", prefix), length,
+                                         dim / config.heads, 0)->values;
+    Layer *feedforward = next_layer(stack, text_of("%s.feedforward", prefix));
+    read_linear(&feedforward->first, text_of("%s.feedforward.expand", prefix), dim, hidden);
+    read_linear(&feedforward->last, text_of("%s.feedforward.contract", prefix), hidden, dim);
+    include_layers(&extent, attention, 2);
 }
 
-static void read_layer(Layer *layer, const char *prefix, int masked, uint64_t length, uint64_t stride) {
-    layer->line = masked ? (Line){0, 0, 0} : (Line){length, stride, 0};
-    read_block(&layer->block, prefix, length);
-}
+/* Return True if a layer attends through the cache. */
+static int is_masked(const Stack *stack, uint64_t n) { return stack->layers[n].heads && !stack->lines[n].length; }
 
-/* Change x [rows, D], slab i of an image, by some layers; the caches of the masked ones are of all images. */
-static void apply_layers(const Layer *layers, int count, float *x, uint64_t rows, uint64_t i, const Cache *caches,
-                         uint64_t image) {
-    for (int n = 0; n < count; n++) {
-        Cache cache = {NULL, NULL, 0};
-        if (!layers[n].line.length) {
-            uint64_t at = image * cache_size(rows, caches[n].length, config.dim);
-            cache = (Cache){caches[n].keys + at, caches[n].values + at, caches[n].length};
+/* Change x [rows, D], slab i of an image, by a stack. */
+static void apply_stack(const Stack *stack, float *x, uint64_t rows, uint64_t i, uint64_t image) {
+    Grid grid = {.rows = rows}; /* without convolutions */
+    for (uint64_t n = 0; n < stack->count; n++) {
+        Cache cache = stack->caches[n];
+        if (is_masked(stack, n)) {
+            uint64_t at = image * cache_size(rows, cache.length, config.dim);
+            cache = (Cache){cache.keys + at, cache.values + at, cache.length};
         }
-        apply_block(&layers[n].block, layers[n].line, x, rows, i, &cache, &work);
+        apply_layer(&stack->layers[n], stack->lines[n], &grid, x, rows, i, &cache, &work);
     }
 }
 
 /* The network ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    Layer *blocks;
-    int layers;
-    Cache *caches;      /* of masked blocks, for all images */
+    Stack stack;
     uint64_t window;    /* numbers in the window of the convolution; 0: there is none */
     Linear convolution; /* [window] -> [channels of a pixel, D] */
     Embedding of_codes; /* what the convolution reads of values */
@@ -785,7 +800,7 @@ static struct {
     RowMemory memory;
     Outer outers[MAX_AXES];
     uint64_t pixel_channels, code_numbers; /* of the convolution */
-    Layer *encoder;
+    Stack encoder;
     Linear encoder_convolution;
     float *encoder_tables[MAX_AXES + 1], *encoded; /* encoded: [images, positions, D] */
     uint64_t encoder_inputs;
@@ -797,7 +812,7 @@ static struct {
     const int *classes;
     uint16_t *values; /* [images, *A, C] */
     uint16_t *sizes;  /* as many: of the differences from predictions */
-    uint64_t *codes;  /* [images, C', *A'] */
+    int64_t *codes;   /* [images, C', *A'] */
     Stream stream;
 } network;
 
@@ -833,8 +848,8 @@ static void read_network(void) {
     uint64_t dim = config.dim, longest = 1, rows = GROUP;
     float features[MAX_FEATURES];
     Rows *row = &network.rows;
-    row->embedding = (Embedding){.dim = dim, .count = (uint64_t)config.num_values, .centred = (uint64_t)config.centred,
-                                 .activity = (uint64_t)config.activity};
+    row->embedding = (Embedding){.dim = dim, .count = (uint64_t)config.num_values, .channels = 1,
+                                 .centred = (uint64_t)config.centred, .activity = (uint64_t)config.activity};
     network.features = config.ordinal ? write_features(&row->embedding, 0, features) : 1;
     network.slab[axes] = 1;
     for (int axis = axes - 1; axis >= 0; axis--) {
@@ -851,7 +866,8 @@ static void read_network(void) {
     } else
         row->embedding.table = matrix("embed_value.table", (uint64_t)config.num_values, dim);
     row->head_norm = read_norm("head.0");
-    read_linear(&row->head, "head.1", dim, (uint64_t)(config.ordinal ? 3 * config.mixtures : config.num_values));
+    row->heads = take(1, sizeof(Head));
+    read_linear(&row->heads->contract, "head.1", dim, (uint64_t)(config.ordinal ? 3 * config.mixtures : config.num_values));
 
     if (config.encoder_layers) {
         uint64_t copies = 1, planes = config.one_hot ? config.channels : 1;
@@ -861,10 +877,10 @@ static void read_network(void) {
         uint64_t inputs = product(copies, network.encoder_inputs);
         read_linear(&network.encoder_convolution, "encoder.convolution", inputs, dim);
         read_positions(network.encoder_tables, "encoder.position.tables");
-        network.encoder = take((uint64_t)config.encoder_layers, sizeof(Layer));
+        network.encoder = stack_of(config.encoder_layers);
         for (int i = 0; i < config.encoder_layers; i++) {
             int axis = axes - 1 - i % axes;
-            read_layer(&network.encoder[i], text_of("encoder.blocks.%d", i), 0, config.shape[axis],
+            read_block(&network.encoder, text_of("encoder.blocks.%d", i), 0, config.shape[axis],
                        network.slab[axis + 1]);
         }
         rows = config.positions > rows ? config.positions : rows;
@@ -874,14 +890,13 @@ static void read_network(void) {
     for (int level = 0; level < axes - 1; level++) {
         Outer *outer = &network.outers[level];
         const char *prefix = text_of("outer_decoders.%d", level);
-        outer->layers = config.outer_layers[level];
-        outer->blocks = take((uint64_t)outer->layers, sizeof(Layer));
-        for (int i = 0; i < outer->layers; i++) {
+        outer->stack = stack_of(config.outer_layers[level]);
+        for (int i = 0; i < config.outer_layers[level]; i++) {
             int axis = axes - 1 - i % (axes - level);
-            read_layer(&outer->blocks[i], text_of("%s.blocks.%d", prefix, i), axis == level, config.shape[axis],
+            read_block(&outer->stack, text_of("%s.blocks.%d", prefix, i), axis == level, config.shape[axis],
                        network.slab[axis + 1]);
         }
-        if (config.convolution && outer->layers) {
+        if (config.convolution && outer->stack.count) {
             uint64_t window = (uint64_t)config.convolution, side = 2 * window + 1;
             for (int axis = level + 1; axis < axes; axis++)
                 window = product(window, side);
@@ -903,14 +918,18 @@ static void read_network(void) {
         add_linear(&row->lstm.of_input, LSTM "weight_ih_l0", LSTM "bias_ih_l0", dim, 4 * dim);
         add_linear(&row->lstm.of_hidden, LSTM "weight_hh_l0", LSTM "bias_hh_l0", dim, 4 * dim);
     } else {
-        row->layers = (uint64_t)config.inner_layers;
-        row->blocks = take(row->layers, sizeof(Block));
-        for (uint64_t i = 0; i < row->layers; i++)
-            read_block(&row->blocks[i], text_of("inner_decoder.blocks.%d", (int)i), config.shape[axes - 1]);
+        Stack inner = stack_of(config.inner_layers);
+        for (int i = 0; i < config.inner_layers; i++)
+            read_block(&inner, text_of("inner_decoder.blocks.%d", i), 1, config.shape[axes - 1], 1);
+        row->layers = inner.layers;
+        row->count = inner.count;
     }
     product(product(LARGER(rows, longest), LARGER(dim, config.hidden)), 64); /* then nothing below overflows */
-    uint64_t size = place_work(NULL, rows, dim, config.hidden, longest, &work);
-    place_work(floats(size), rows, dim, config.hidden, longest, &work);
+    extent.rows = rows;
+    extent.dim = dim;
+    extent.longest = longest;
+    uint64_t size = place_work(NULL, &extent, &work);
+    place_work(floats(size), &extent, &work);
 }
 
 static Cache cache_of(uint64_t images, uint64_t rows, uint64_t length) {
@@ -925,7 +944,7 @@ static void prepare(uint64_t images) {
     uint64_t window = 0, values = product(config.positions, config.channels);
     network.images = images;
     network.values = take(product(images, values), sizeof(uint16_t));
-    network.codes = take(product(images, values), sizeof(uint64_t));
+    network.codes = take(product(images, values), sizeof(int64_t));
     if (config.activity) network.sizes = take(product(images, values), sizeof(uint16_t));
     for (int level = 0; level < config.axes - 1; level++) {
         Outer *outer = &network.outers[level];
@@ -933,16 +952,16 @@ static void prepare(uint64_t images) {
         outer->here = floats(product(rows, dim));
         outer->below = floats(product(rows, dim));
         outer->upper = floats(product(rows, dim));
-        outer->caches = take((uint64_t)outer->layers, sizeof(Cache));
-        for (int i = 0; i < outer->layers; i++)
-            if (!outer->blocks[i].line.length) outer->caches[i] = cache_of(images, network.slab[level + 1], config.shape[level]);
+        for (uint64_t n = 0; n < outer->stack.count; n++)
+            if (is_masked(&outer->stack, n))
+                outer->stack.caches[n] = cache_of(images, network.slab[level + 1], config.shape[level]);
         if (outer->window) outer->numbers = floats(product(product(images, network.slab[level]), network.code_numbers));
         window = outer->window > window ? outer->window : window;
     }
     Rows *row = &network.rows;
     RowMemory *of_rows = &network.memory;
-    uint64_t wide = row->head.outputs, pixel = product(network.pixel_channels, dim);
-    if (network.encoder) {
+    uint64_t wide = row->heads->contract.outputs, pixel = product(network.pixel_channels, dim);
+    if (network.encoder.count) {
         network.encoded = floats(product(product(images, config.positions), dim));
         window = network.encoder_convolution.inputs > window ? network.encoder_convolution.inputs : window;
     }
@@ -951,9 +970,9 @@ static void prepare(uint64_t images) {
     *of_rows = (RowMemory){.work = work, .logits = floats(product(group, wide)), .numbers = take(wide, sizeof(int32_t))};
     of_rows->hidden = floats(product(group, dim));
     of_rows->cell = floats(product(group, dim));
-    of_rows->caches = take(row->layers, sizeof(Cache));
-    for (uint64_t i = 0; i < row->layers; i++)
-        of_rows->caches[i] = cache_of(1, group, length);
+    of_rows->caches = take(row->count, sizeof(Cache));
+    for (uint64_t n = 0; n < row->count; n++)
+        if (row->layers[n].heads) of_rows->caches[n] = cache_of(1, group, length);
     row->mixture = (Mixture){.count = config.num_values, .table = logistic_table};
     if (!config.ordinal) return;
     row->mixture.mixtures = (uint64_t)config.mixtures;
@@ -1044,8 +1063,8 @@ static void load_context(const float *context, uint64_t image, uint64_t slab, ui
         memcpy(result, context + start, (size_t)(count * dim) * sizeof(float));
     else
         write_positions(network.tables, first, count, result);
-    if (!context && network.encoder) add(result, network.encoded + start, count * dim);
-    for (uint64_t p = 0; !context && !network.encoder && network.labels && p < count; p++)
+    if (!context && network.encoder.count) add(result, network.encoded + start, count * dim);
+    for (uint64_t p = 0; !context && !network.encoder.count && network.labels && p < count; p++)
         add(result + p * dim, network.labels + (uint64_t)network.classes[image] * dim, dim);
 }
 
@@ -1057,25 +1076,28 @@ static void read_row(uint64_t channel, uint64_t base, const float *context) {
         uint64_t rows = network.images - first < GROUP ? network.images - first : GROUP;
         for (uint64_t i = 0; i < length; i++) {
             for (uint64_t b = 0; b < rows; b++) {
-                const uint64_t *codes = network.codes + ((first + b) * config.channels + channel) * config.positions;
+                const int64_t *codes = network.codes + ((first + b) * config.channels + channel) * config.positions;
                 load_context(context, first + b, length, i, 1, network.x + b * dim);
-                if (i) add_embedding(&row->embedding, codes[base + i - 1], network.x + b * dim);
+                if (i) add_embedding(&row->embedding, codes + base + i - 1, network.x + b * dim);
             }
-            position_outputs(row, network.x, rows, i, &network.memory);
+            apply_inner(row, network.x, rows, i, &network.memory);
+            apply_norm(&row->head_norm, network.x, rows, dim, work.normed);
+            apply_head(row, 0, work.normed, rows, &network.memory);
             uint64_t index = data_index(channel, base + i);
             if (config.centred) find_neighbours(&network.prediction, index);
             if (config.activity) find_neighbours(&network.activity, index);
             for (uint64_t b = 0; b < rows; b++) {
                 uint64_t start = (first + b) * all;
                 uint16_t *values = network.values + start, *sizes = network.sizes ? network.sizes + start : NULL;
-                const float *logits = network.memory.logits + b * row->head.outputs;
+                const float *logits = network.memory.logits + b * row->heads->contract.outputs;
                 int64_t expected = expected_value(values, sizes);
                 centre_on(&row->mixture, expected);
                 int64_t value = read_value(logits, &row->mixture, network.memory.numbers, &network.stream);
                 values[index] = (uint16_t)value;
                 if (sizes) sizes[index] = (uint16_t)llabs(value - row->mixture.centre);
-                network.codes[((first + b) * config.channels + channel) * config.positions + base + i] =
-                    (uint64_t)value + (config.centred ? (uint64_t)(expected * config.num_values) : 0);
+                int64_t code = value + (config.centred ? expected * config.num_values : 0);
+                network.codes[((first + b) * config.channels + channel) * config.positions + base + i] = code;
+                keep_features(row, 0, b, code, &network.memory);
             }
             check_stream(&network.stream);
         }
@@ -1141,20 +1163,20 @@ static void walk(uint64_t channel, int level, uint64_t base, const float *contex
                      outer->numbers + b * network.slab[level] * numbers, network.pixel_channels * numbers,
                      outer->here + b * slab * dim);
         for (uint64_t k = 0; k < network.images * slab * dim; k++)
-            outer->below[k] = i && outer->layers ? outer->here[k] + outer->upper[k] : outer->here[k];
+            outer->below[k] = i && outer->stack.count ? outer->here[k] + outer->upper[k] : outer->here[k];
         walk(channel, level + 1, start, outer->below);
-        if (i + 1 == config.shape[level] || !outer->layers) continue;
+        if (i + 1 == config.shape[level] || !outer->stack.count) continue;
         for (uint64_t b = 0; b < network.images; b++) {
-            const uint64_t *codes = network.codes + (b * config.channels + channel) * config.positions + start;
+            const int64_t *codes = network.codes + (b * config.channels + channel) * config.positions + start;
             float *x = outer->upper + b * slab * dim;
             memcpy(x, outer->here + b * slab * dim, (size_t)(slab * dim) * sizeof(float));
             for (uint64_t s = 0; s < slab; s++) {
-                add_embedding(&network.rows.embedding, codes[s], x + s * dim);
+                add_embedding(&network.rows.embedding, codes + s, x + s * dim);
                 if (outer->window)
-                    write_numbers(&outer->of_codes, codes[s],
+                    write_numbers(&outer->of_codes, (uint64_t)codes[s],
                                   outer->numbers + (b * network.slab[level] + i * slab + s) * numbers);
             }
-            apply_layers(outer->blocks, outer->layers, x, slab, i, outer->caches, b);
+            apply_stack(&outer->stack, x, slab, i, b);
         }
     }
 }
@@ -1170,7 +1192,7 @@ static void encode_channels(uint64_t channel) {
             float *to = seen + p * inputs;
             memset(to, 0, (size_t)inputs * sizeof(float));
             for (uint64_t c = 0; c < channel; c++) {
-                uint64_t code = network.codes[(b * config.channels + c) * positions + p];
+                uint64_t code = (uint64_t)network.codes[(b * config.channels + c) * positions + p];
                 if (config.ordinal)
                     write_features(&network.rows.embedding, code, to + c * network.features);
                 else
@@ -1186,7 +1208,7 @@ static void encode_channels(uint64_t channel) {
             add(x + p * dim, work.normed, dim);
             if (network.labels) add(x + p * dim, network.labels + (uint64_t)network.classes[b] * dim, dim);
         }
-        apply_layers(network.encoder, config.encoder_layers, x, positions, 0, NULL, 0);
+        apply_stack(&network.encoder, x, positions, 0, 0);
     }
     release(mark);
 }
@@ -1195,7 +1217,7 @@ static void encode_channels(uint64_t channel) {
 static void decode(uint64_t images) {
     prepare(images);
     for (uint64_t channel = 0; channel < config.channels; channel++) {
-        if (network.encoder) encode_channels(channel);
+        if (network.encoder.count) encode_channels(channel);
         walk(channel, 0, 0, NULL);
     }
 }

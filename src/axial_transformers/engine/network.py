@@ -347,8 +347,8 @@ class Rows(Packed):
 
     def _checked(self, context: Array, values: Integers) -> Array:
         """Return the context [B, L, D] in C order, if it fits the values [B, L, P]."""
-        batch, length, channels = values.shape
-        _check("values of a position", channels, self._embedding.channels)
+        _check("values of a position", values.shape[2:], (self._embedding.channels,))
+        batch, length, _ = values.shape
         _check("context", context.shape, (batch, length, self._embedding.dim))
         _require(length <= self._max_length, f"rotations must be for {length} positions")
         return np.ascontiguousarray(context, np.float32)
