@@ -29,9 +29,10 @@ SIDE, MAX_ROW = 8, 256
 """Sides of a block of a volume but the last one, and the longest last one."""
 VALUES_IN_BATCH, VALUES_EVALUATED = 1 << 13, 1 << 18
 """Values with a loss in a batch, and values in an evaluation during training, at most about."""
-WIDTHS, FLOPS_OF_STEP = (96, 64, 48, 32, 16), 12e9
+WIDTHS, FLOPS_OF_STEP = (64, 48, 32, 16), 12e9
 """The model is the widest that has no more weights than the data have values, and whose step takes at most these FLOPs:
 6.5 GFLOP took 0.2 s on one core of a Xeon. Of noise, 4 weights a value learn the training part by heart."""
+WIDTHS_OF_PIXELS = (96, *WIDTHS)
 NEAR, RARE = 0.7, 1 / 16
 """Values are numbers if the ranks of unlike neighbours differ by less than NEAR of what those of chance pairs do: 0.16
 to 0.51 in numbers that were tried, 0.85 to 1.2 in symbols. Or if a value occurs in less than RARE of the examples."""
@@ -237,7 +238,8 @@ def _sized(run: RunConfig, values: int) -> RunConfig:
     """Return the run with its width, its attention heads and the learning rate of its last layer decided."""
     from axial_transformers.training.costs import parameters, training_flops
 
-    for width in WIDTHS if "model.dim" in run.open else WIDTHS[-1:]:
+    widths = WIDTHS_OF_PIXELS if run.model.layout == "pixels" else WIDTHS
+    for width in widths if "model.dim" in run.open else widths[-1:]:
         sized = run.decided({"model.dim": width})
         sized = sized.decided({"model.heads": heads_of(sized.model.dim)})
         is_small = sum(parameters(sized.model).values()) <= values
