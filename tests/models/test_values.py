@@ -125,7 +125,7 @@ def test_levels_are_monotone_and_every_one_has_a_size():
     assert int(levels.max()) < LEVELS
 
 
-def test_an_activity_scales_the_components_of_even_number():
+def test_an_activity_scales_the_components_of_odd_number():
     config = small_config((3, 2), num_values=300, activity=True, **CENTRED)
     values = values_class(config)(config)
     generator = torch.Generator().manual_seed(0)
@@ -137,10 +137,10 @@ def test_an_activity_scales_the_components_of_even_number():
     weights, means, precisions = outputs.unflatten(-1, (3, 3)).unbind(1)
     assert (found.centres == 7).all()
     assert torch.equal(found.weights, weights)
-    assert torch.allclose(found.means[:, ::2], (means * scales)[:, ::2])
-    assert torch.allclose(found.means[:, 1::2], 75 * means[:, 1::2])
-    assert torch.allclose(found.precisions[:, ::2], (precisions.exp() / scales)[:, ::2])
-    assert torch.equal(found.precisions[:, 1::2], small.precisions[:, 1::2])
+    assert torch.allclose(found.means[:, 1::2], (means * scales)[:, 1::2])
+    assert torch.allclose(found.means[:, ::2], 75 * means[:, ::2])
+    assert torch.allclose(found.precisions[:, 1::2], (precisions.exp() / scales)[:, 1::2])
+    assert torch.equal(found.precisions[:, ::2], small.precisions[:, ::2])
 
 
 def test_a_fitted_activity_finds_the_sizes_of_differences():

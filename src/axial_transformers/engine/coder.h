@@ -113,7 +113,7 @@ typedef struct {
     int64_t count;    /* V */
     uint64_t mixtures;
     float unit, max_log_precision;
-    uint64_t activity;    /* 1: components 0, 2, .. count in units of the scale of a level */
+    uint64_t activity;    /* 1: components 1, 3, .. count in units of the scale of a level */
     const int64_t *table; /* [TABLE_SIZE]: 2^30 / (1 + e^(i / 64)), rounded */
     float scale, log_scale;
     int64_t centre;
@@ -134,7 +134,7 @@ static void centre_on(Mixture *mixture, int64_t expected) {
 
 /* 1 if a component counts in units of the scale. */
 static int is_in_scale(const Mixture *mixture, uint64_t k) {
-    return mixture->activity && k % 2 == 0;
+    return mixture->activity && k % 2 == 1;
 }
 
 /* The mean of a component is a multiple of this. */

@@ -170,7 +170,7 @@ class Ordinal(NamedTuple):
     max_log_precision: np.float32
     """Log precisions are at most this."""
     activity: bool = False
-    """The scale of a position's level takes the place of `unit` in components 0, 2, ..; it divides their precisions."""
+    """The scale of a position's level takes the place of `unit` in components 1, 3, ..; it divides their precisions."""
     channels: int = 1
     """P, values of a position: 1 to MAX_CHANNELS."""
 

@@ -481,7 +481,7 @@ class OrdinalValues:
 
     def _units(self, levels: NDArray[np.int64]) -> tuple[Array, Array]:
         """Return the units of means [.., K], and what is subtracted from log precisions."""
-        in_scale = self.kind.activity & (np.arange(self.kind.mixtures) % 2 == 0)
+        in_scale = self.kind.activity & (np.arange(self.kind.mixtures) % 2 == 1)
         scales, logarithms = (numbers[levels][..., None] for numbers in level_scales())
         return np.where(in_scale, scales, self.kind.unit), np.where(in_scale, logarithms, np.float32(0))
 

@@ -31,7 +31,7 @@ class OrdinalValues(Values):
 
     The first bin is open below, the last one above. The head gives each component's weight (a logit), mean and log
     precision, K numbers each. Means count from the prediction, in units of `spread`. With an activity, those of the
-    components 0, 2, 4, .. count in units of its scale, of which their widths are multiples, too. The other components
+    components 1, 3, 5, .. count in units of its scale, of which their widths are multiples, too. The other components
     stay: in drawings, large differences come where the scale is small, and zeros where it is large.
 
     A code is a value or, if values are centred, value + V * (prediction + V * level of the activity, if there is one).
@@ -121,7 +121,7 @@ class OrdinalValues(Values):
 
     def _in_scale(self) -> Bool[Tensor, " k"]:
         """Return which components count in units of the scale of an activity."""
-        return torch.arange(self.mixtures, device=self.spread.device) % 2 == 0
+        return torch.arange(self.mixtures, device=self.spread.device) % 2 == 1
 
     def _is_new(self, last_layers: Sequence[Dense]) -> bool:
         """Return True if spread, prediction and the biases of the head are those of a new model.
