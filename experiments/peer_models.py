@@ -481,8 +481,8 @@ class OfDifferences(Peer):
         x = torch.zeros(count, height * width * channels, dtype=torch.int64)
         coefficients = self.prediction.of_positions().flatten(0, -2)
         neighbours = self.prediction.positions()
-        no_activity = [x.new_zeros(0, 0)] * 3
-        so_far = RowPredictions(x, torch.arange(x.shape[1]), neighbours, coefficients, *no_activity, values)
+        none = x.new_zeros(0, 0)  # values have no activity
+        so_far = RowPredictions(x, torch.arange(x.shape[1]), neighbours, coefficients, none, none, none, values)
 
         def difference(log_p: Tensor, position: tuple[int, int, int]) -> Tensor:
             n = (position[0] * width + position[1]) * channels + position[2]

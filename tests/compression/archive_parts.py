@@ -44,7 +44,14 @@ HOSTILE: list[dict[str, Any]] = [
     {"inner_layers": 1000, "dim": 1, "heads": 1}, {"shape": [3] * 8, "centred": True, "outer_layers": 0},
     {"shape": [1 << 20], "outer_layers": [], "rotary": 9.0, "dim": 2, "heads": 1}, {"more": "x" * 70_000},
     {"outer_layers": [1] * 20_000}, {"shape": [1] * 20_000}, {"convolution": 8, "shape": [3, 5, 1, 1]},
-    {"more": [[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]},
+    {"more": [[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]}, {"gated_convolutions": 9}, {"layout": "pixels", "channels": 2},
+    {"layout": "pixels", "values": "ordinal"}, {"layout": "pixels", "values": "ordinal", "channels": 9},
+    {"layout": "pixels", "values": "ordinal", "channels": 1 << 20}, {"gated_convolutions": -1},
+    {"layout": "pixels", "values": "ordinal", "channels": 2, "encoder_layers": 2},
+    {"layout": "pixels", "values": "ordinal", "channels": 2, "convolution": 1},
+    {"gated_convolutions": 8, "inner_layers": 1000, "dim": 1, "heads": 1},
+    {"gated_convolutions": 1, "shape": [1] * 8, "outer_layers": 0}, {"gated_convolutions": 1, "mlp_ratio": 64},
+    {"gated_convolutions": 1, "shape": [2, 4, 4, 4, 4, 4, 4], "outer_layers": [7, 0, 0, 0, 0, 0], "dim": 1, "heads": 1},
 ]  # fmt: skip
 """Fields of configurations that would take much time or memory, or that no model of the package has."""
 

@@ -131,7 +131,7 @@ def test_the_program_restores_random_values_on_another_processor(target, one_fil
     def emulated(*arguments: Path) -> str:
         return subprocess.run([*runner, program, *arguments], capture_output=True, text=True, check=True).stdout
 
-    for kind in ("2d", "lstm", "centred columns", "rotary 3d"):
+    for kind in ("2d", "lstm", "centred columns", "rotary 3d", "pixels of clips", "gated convolutions"):
         model = random_model(VARIANTS[kind], torch.float32)
         archive = compress(model, x := random_values(model, 5), embed=True, force=True, verify=False)
         assert np.array_equal(restored(emulated, tmp_path, archive), x.numpy())

@@ -20,7 +20,10 @@ from tests.compression.archive_parts import joined, model_joined, model_parts, p
 from tests.fuzz.mutations import mutated, mutated_json
 from tests.small_models import VARIANTS, random_model, random_values, rounded_quickly, small_config
 
-KINDS = ("2d", "rotary 3d", "lstm", "index plane", "classes", "convolution", "centred columns", "centred axis")
+KINDS = (
+    "2d", "rotary 3d", "lstm", "index plane", "classes", "convolution", "centred columns", "centred axis",
+    "pixels of clips", "pixels of 16 bits", "gated convolutions",
+)  # fmt: skip
 FOLDER, ARRAY = "folder", "array.npy"
 """Names of the archives of files. The others, which have the names of their kinds of model, are of values."""
 EXTREMES = 40

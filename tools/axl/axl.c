@@ -28,8 +28,8 @@
 enum {
     VERSION = 6, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256,
     MAX_DEPTH = 16, /* levels of JSON */
-    MAX_TENSORS = 1 << 14, MAX_CONFIG = 1 << 16, NUMBERS_PER_BYTE = 32, CODE_OF_STEP = 240, CODE_OF_PRECISION = 112,
-    MAX_NEIGHBOURS = 256
+    MAX_TENSORS = 1 << 16, MAX_CONFIG = 1 << 16, NUMBERS_PER_BYTE = 32, CODE_OF_STEP = 240, CODE_OF_PRECISION = 112,
+    MAX_NEIGHBOURS = 256, MAX_WINDOW = 4096 /* positions */
 };
 #define MAX_MEMORY ((uint64_t)1 << 34)
 #define LSTM "inner_decoder.lstm."
@@ -447,13 +447,14 @@ static struct {
     int axes, data_axes;
     uint64_t shape[MAX_AXES + 1], data_shape[MAX_AXES]; /* *A' and *A */
     uint64_t channels, data_channels;                   /* C' and C */
-    uint64_t positions;                                 /* the product of *A' */
+    uint64_t positions, depth;                          /* the product of *A'; P, values of a position */
+    uint64_t values;                                    /* of an example */
     uint64_t dim, heads, hidden;
-    enum { CHANNELS, RASTER, COLUMNS, AXIS, LAYOUT_ROWS, FRAMES } layout;
+    enum { CHANNELS, RASTER, COLUMNS, AXIS, LAYOUT_ROWS, FRAMES, PIXELS } layout;
     int64_t lowest, highest;
     int64_t *levels; /* the values of codes; NULL: from the lowest on */
     double step, offset; /* of floats; a step of 0: there are none */
-    int num_values, num_classes, divisor, convolution, mixtures;
+    int num_values, num_classes, divisor, convolution, gated_convolutions, mixtures;
     float max_log_precision;
     int encoder_layers, outer_layers[MAX_AXES], inner_layers;
     int ordinal, centred, activity, lstm, one_hot, rotary;
@@ -488,10 +489,18 @@ static int whole_of(const char *name, double low, double high, double missing) {
     return (int)number;
 }
 
+static uint64_t power(uint64_t base, int exponent) {
+    uint64_t result = 1;
+    while (exponent--)
+        result = product(result, base);
+    return result;
+}
+
 static void apply_layout(void) {
     uint64_t C = config.data_channels;
     config.axes = config.data_axes;
     config.channels = config.layout == CHANNELS ? C : 1;
+    config.depth = config.layout == PIXELS ? C : 1;
     memcpy(config.shape, config.data_shape, sizeof(config.data_shape));
     if (config.layout == LAYOUT_ROWS) config.shape[0] = product(config.shape[0], C);
     if (config.layout == COLUMNS) config.shape[config.axes - 1] = product(config.shape[config.axes - 1], C);
@@ -509,7 +518,8 @@ static void apply_layout(void) {
     config.positions = 1;
     for (int i = 0; i < config.axes; i++)
         config.positions = product(config.positions, config.shape[i]);
-    if (product(config.positions, config.channels) > (uint64_t)1 << 31 || config.channels > MAX_SIZE)
+    config.values = product(config.positions, product(config.channels, config.depth));
+    if (config.values > (uint64_t)1 << 31 || config.channels > MAX_SIZE)
         fail("shape has too many positions");
 }
 
@@ -523,7 +533,7 @@ static void read_config(Bytes text) {
     for (const Json *each = shape->first; each; each = each->next)
         config.data_shape[config.data_axes++] = whole(each, 1, MAX_SIZE, "shape");
     config.layout =
-        choice("layout", (const char *const[]){"channels", "raster", "columns", "axis", "rows", "frames", ""});
+        choice("layout", (const char *const[]){"channels", "raster", "columns", "axis", "rows", "frames", "pixels", ""});
     config.data_channels = (uint64_t)whole_of("channels", 1, MAX_SIZE, 1);
     apply_layout();
     config.lowest = whole_of("lowest", -2147483648.0, 2147483647.0, 0);
@@ -546,6 +556,7 @@ static void read_config(Bytes text) {
     config.hidden = (int)rint(number_of("mlp_ratio", 1.0 / config.dim, 64, 4) * config.dim);
     config.divisor = whole_of("input_divisor", 1, MAX_SIZE, config.num_values - 1);
     config.convolution = whole_of("convolution", 0, 8, 0);
+    config.gated_convolutions = whole_of("gated_convolutions", 0, 8, 0);
     config.mixtures = whole_of("mixtures", 1, 256, 10);
     config.max_log_precision = (float)number_of("max_log_precision", -4, 5, 2.5);
     config.inner_layers = whole_of("inner_layers", 1, MAX_LAYERS, 4);
@@ -572,6 +583,11 @@ static void read_config(Bytes text) {
         (config.channels > 1 && !config.encoder_layers) || (config.lstm && config.inner_layers != 1) ||
         (config.centred && !config.ordinal) || (config.activity && !config.centred) || (config.rotary && config.dim / config.heads % 2))
         fail("the fields of the model's configuration do not fit each other");
+    if (config.layout == PIXELS && (!config.ordinal || config.encoder_layers || config.convolution || config.depth < 2 ||
+                                    config.depth > MAX_CHANNELS))
+        fail("the fields of the model's configuration do not fit layout pixels");
+    if (config.gated_convolutions && 2 * power(3, config.axes - 1) > MAX_WINDOW)
+        fail("the windows of gated convolutions are too large");
     number_of("dropout", 0, 1, 0);
     if (config.highest >= (int64_t)1 << 31 || config.hidden < 1 || fields_known != fields->length)
         fail("the archive's model is of no kind that this program knows");
@@ -715,8 +731,10 @@ static void read_tensors(Stream stream, Sha256 *sha) {
 typedef struct {
     Layer *layers;
     Line *lines;
-    Cache *caches; /* of masked attention, for all images */
+    Cache *caches;  /* of masked attention, for all images */
     uint64_t count;
+    uint64_t slabs; /* in the window of a gated convolution; 0: blocks have none */
+    Grid grid;      /* where these windows lie */
 } Stack;
 
 static Work work;
@@ -729,8 +747,42 @@ static Norm read_norm(const char *prefix) {
 
 /* Return a stack with room for the layers of some blocks. */
 static Stack stack_of(int blocks) {
-    uint64_t most = 2 * (uint64_t)blocks;
-    return (Stack){take(most, sizeof(Layer)), take(most, sizeof(Line)), take(most, sizeof(Cache)), 0};
+    uint64_t most = (uint64_t)blocks * (uint64_t)(2 + config.gated_convolutions);
+    return (Stack){.layers = take(most, sizeof(Layer)), .lines = take(most, sizeof(Line)),
+                   .caches = take(most, sizeof(Cache))};
+}
+
+/* Return numbers of positions [positions, 3^axes]: those of the window of each position in a slab of this shape, the last
+   axis fastest; -1 is outside. */
+static int64_t *window_positions(const uint64_t *shape, int axes, uint64_t positions) {
+    uint64_t near = power(3, axes);
+    int64_t *neighbours = take(product(positions, near), sizeof(int64_t));
+    for (uint64_t p = 0; p < positions; p++)
+        for (uint64_t n = 0; n < near; n++) {
+            uint64_t position = p, step = n;
+            int64_t stride = 1, found = 0;
+            int inside = 1;
+            for (int axis = axes - 1; axis >= 0; axis--) {
+                int64_t size = (int64_t)shape[axis], at = (int64_t)(position % shape[axis] + step % 3) - 1;
+                inside = inside && at >= 0 && at < size;
+                found += at * stride;
+                stride *= size;
+                position /= shape[axis];
+                step /= 3;
+            }
+            neighbours[p * near + n] = inside ? found : -1;
+        }
+    return neighbours;
+}
+
+/* Return a stack of a decoder, for slabs of this shape. */
+static Stack decoder_of(int blocks, uint64_t slabs, const uint64_t *shape, int axes, uint64_t positions) {
+    Stack stack = stack_of(blocks);
+    if (!blocks || !config.gated_convolutions) return stack;
+    stack.slabs = slabs;
+    stack.grid = (Grid){.neighbours = window_positions(shape, axes, positions), .positions = positions,
+                        .near = power(3, axes)};
+    return stack;
 }
 
 static Layer *next_layer(Stack *stack, const char *prefix) {
@@ -740,9 +792,26 @@ static Layer *next_layer(Stack *stack, const char *prefix) {
     return layer;
 }
 
+static void read_convolution(Stack *stack, const char *prefix) {
+    Layer *layer = next_layer(stack, prefix);
+    layer->slabs = stack->slabs;
+    read_linear(&layer->first, text_of("%s.near", prefix), product(stack->slabs * stack->grid.near, config.dim),
+                2 * config.hidden);
+    read_linear(&layer->last, text_of("%s.out", prefix), config.hidden, config.dim);
+}
+
+static void read_feedforward(Stack *stack, const char *prefix) {
+    Layer *layer = next_layer(stack, prefix);
+    read_linear(&layer->first, text_of("%s.expand", prefix), config.dim, config.hidden);
+    read_linear(&layer->last, text_of("%s.contract", prefix), config.hidden, config.dim);
+}
+
 /* Read the next layers of a stack: a block that attends along a line of `length`. */
 static void read_block(Stack *stack, const char *prefix, int masked, uint64_t length, uint64_t stride) {
-    uint64_t dim = config.dim, hidden = config.hidden;
+    uint64_t dim = config.dim, first = stack->count;
+    int convolutions = stack->slabs ? config.gated_convolutions : 0, k = 0;
+    for (; k < convolutions / 2; k++)
+        read_convolution(stack, text_of("%s.convolutions.%d", prefix, k));
     stack->lines[stack->count] = masked ? (Line){0, 0, 0} : (Line){length, stride, 0};
     Layer *attention = next_layer(stack, text_of("%s.attention", prefix));
     attention->heads = config.heads;
@@ -751,18 +820,28 @@ static void read_block(Stack *stack, const char *prefix, int masked, uint64_t le
     if (config.rotary)
         attention->rotations = tensor_of(ROTATIONS, text_of("%s.attention.attention.rotations", prefix), length,
                                          dim / config.heads, 0)->values;
-    Layer *feedforward = next_layer(stack, text_of("%s.feedforward", prefix));
-    read_linear(&feedforward->first, text_of("%s.feedforward.expand", prefix), dim, hidden);
-    read_linear(&feedforward->last, text_of("%s.feedforward.contract", prefix), hidden, dim);
-    include_layers(&extent, attention, 2);
+    for (; k < convolutions; k++)
+        read_convolution(stack, text_of("%s.convolutions.%d", prefix, k));
+    if (!convolutions) read_feedforward(stack, text_of("%s.feedforward", prefix));
+    include_layers(&extent, stack->layers + first, stack->count - first);
 }
 
 /* Return True if a layer attends through the cache. */
 static int is_masked(const Stack *stack, uint64_t n) { return stack->layers[n].heads && !stack->lines[n].length; }
 
+/* Take memory for what the convolutions of a stack keep of slabs, which have so many rows for all images. */
+static void prepare_windows(Stack *stack, uint64_t rows) {
+    uint64_t slabs = 0;
+    for (uint64_t n = 0; n < stack->count; n++)
+        slabs += stack->layers[n].slabs;
+    stack->grid.rows = rows;
+    stack->grid.kept = slabs ? floats(product(slabs, product(rows, config.dim))) : NULL;
+}
+
 /* Change x [rows, D], slab i of an image, by a stack. */
 static void apply_stack(const Stack *stack, float *x, uint64_t rows, uint64_t i, uint64_t image) {
-    Grid grid = {.rows = rows}; /* without convolutions */
+    Grid grid = stack->grid;
+    if (grid.kept) grid.kept += image * rows * config.dim;
     for (uint64_t n = 0; n < stack->count; n++) {
         Cache cache = stack->caches[n];
         if (is_masked(stack, n)) {
@@ -796,7 +875,8 @@ static struct {
     uint64_t features, slab[MAX_AXES + 2]; /* slab[i]: positions of the axes from i on */
     float *tables[MAX_AXES + 1];           /* for each axis, [size, D] */
     float *labels;                         /* [classes + 1, D] */
-    Rows rows;                             /* inner decoder and head */
+    Stack inner;
+    Rows rows;                             /* inner decoder and heads */
     RowMemory memory;
     Outer outers[MAX_AXES];
     uint64_t pixel_channels, code_numbers; /* of the convolution */
@@ -812,7 +892,7 @@ static struct {
     const int *classes;
     uint16_t *values; /* [images, *A, C] */
     uint16_t *sizes;  /* as many: of the differences from predictions */
-    int64_t *codes;   /* [images, C', *A'] */
+    int64_t *codes;   /* [images, C', *A', P] */
     Stream stream;
 } network;
 
@@ -843,12 +923,24 @@ static void read_sums(NeighbourSums *sums, const char *name, int reach) {
                                    (uint64_t)sums->count + 1)->numbers;
 }
 
+static void read_heads(Rows *row) {
+    uint64_t dim = config.dim, outputs = (uint64_t)(config.ordinal ? 3 * config.mixtures : config.num_values);
+    row->heads = take(config.depth, sizeof(Head));
+    row->head_norm = read_norm(config.depth > 1 ? "head.norm" : "head.0");
+    if (config.depth == 1) read_linear(&row->heads->contract, "head.1", dim, outputs);
+    for (uint64_t p = 0; config.depth > 1 && p < config.depth; p++) {
+        const char *prefix = text_of("head.heads.%d", (int)p);
+        read_linear(&row->heads[p].expand, text_of("%s.expand", prefix), dim + p * network.features, dim);
+        read_linear(&row->heads[p].contract, text_of("%s.contract", prefix), dim, outputs);
+    }
+}
+
 static void read_network(void) {
     int axes = config.axes;
     uint64_t dim = config.dim, longest = 1, rows = GROUP;
     float features[MAX_FEATURES];
     Rows *row = &network.rows;
-    row->embedding = (Embedding){.dim = dim, .count = (uint64_t)config.num_values, .channels = 1,
+    row->embedding = (Embedding){.dim = dim, .count = (uint64_t)config.num_values, .channels = config.depth,
                                  .centred = (uint64_t)config.centred, .activity = (uint64_t)config.activity};
     network.features = config.ordinal ? write_features(&row->embedding, 0, features) : 1;
     network.slab[axes] = 1;
@@ -859,20 +951,16 @@ static void read_network(void) {
     read_positions(network.tables, "position.tables");
     if (config.num_classes) network.labels = matrix("labels.embed.table", (uint64_t)config.num_classes + 1, dim);
     if (config.ordinal) {
-        read_linear(&row->embedding.of_features, "embed_value.linear", network.features, dim);
+        read_linear(&row->embedding.of_features, "embed_value.linear", config.depth * network.features, dim);
         network.spread = tensor_of(EXACT, "values.spread", 0, 0, 0)->values;
         if (config.centred) read_sums(&network.prediction, "values.prediction.coefficients", 1);
         if (config.activity) read_sums(&network.activity, "values.activity.coefficients", 2);
     } else
         row->embedding.table = matrix("embed_value.table", (uint64_t)config.num_values, dim);
-    row->head_norm = read_norm("head.0");
-    row->heads = take(1, sizeof(Head));
-    read_linear(&row->heads->contract, "head.1", dim, (uint64_t)(config.ordinal ? 3 * config.mixtures : config.num_values));
+    read_heads(row);
 
     if (config.encoder_layers) {
-        uint64_t copies = 1, planes = config.one_hot ? config.channels : 1;
-        for (int axis = 0; axis < axes; axis++)
-            copies *= 3;
+        uint64_t copies = power(3, axes), planes = config.one_hot ? config.channels : 1;
         network.encoder_inputs = config.channels * network.features + planes;
         uint64_t inputs = product(copies, network.encoder_inputs);
         read_linear(&network.encoder_convolution, "encoder.convolution", inputs, dim);
@@ -890,7 +978,8 @@ static void read_network(void) {
     for (int level = 0; level < axes - 1; level++) {
         Outer *outer = &network.outers[level];
         const char *prefix = text_of("outer_decoders.%d", level);
-        outer->stack = stack_of(config.outer_layers[level]);
+        outer->stack = decoder_of(config.outer_layers[level], 2, config.shape + level + 1, axes - level - 1,
+                                  network.slab[level + 1]);
         for (int i = 0; i < config.outer_layers[level]; i++) {
             int axis = axes - 1 - i % (axes - level);
             read_block(&outer->stack, text_of("%s.blocks.%d", prefix, i), axis == level, config.shape[axis],
@@ -900,7 +989,7 @@ static void read_network(void) {
             uint64_t window = (uint64_t)config.convolution, side = 2 * window + 1;
             for (int axis = level + 1; axis < axes; axis++)
                 window = product(window, side);
-            if (window > 4096) fail("the window of the convolution is too large");
+            if (window > MAX_WINDOW) fail("the window of the convolution is too large");
             outer->window = product(product(window, network.pixel_channels), network.code_numbers);
             prefix = text_of("%s.convolution", prefix);
             add_linear(&outer->convolution, text_of("%s.linear.weight", prefix), NULL, outer->window,
@@ -918,11 +1007,11 @@ static void read_network(void) {
         add_linear(&row->lstm.of_input, LSTM "weight_ih_l0", LSTM "bias_ih_l0", dim, 4 * dim);
         add_linear(&row->lstm.of_hidden, LSTM "weight_hh_l0", LSTM "bias_hh_l0", dim, 4 * dim);
     } else {
-        Stack inner = stack_of(config.inner_layers);
+        network.inner = decoder_of(config.inner_layers, 3, NULL, 0, 1);
         for (int i = 0; i < config.inner_layers; i++)
-            read_block(&inner, text_of("inner_decoder.blocks.%d", i), 1, config.shape[axes - 1], 1);
-        row->layers = inner.layers;
-        row->count = inner.count;
+            read_block(&network.inner, text_of("inner_decoder.blocks.%d", i), 1, config.shape[axes - 1], 1);
+        row->layers = network.inner.layers;
+        row->count = network.inner.count;
     }
     product(product(LARGER(rows, longest), LARGER(dim, config.hidden)), 64); /* then nothing below overflows */
     extent.rows = rows;
@@ -941,17 +1030,18 @@ static Cache cache_of(uint64_t images, uint64_t rows, uint64_t length) {
 /* Take the memory for decoding some images. */
 static void prepare(uint64_t images) {
     uint64_t dim = config.dim, group = images < GROUP ? images : GROUP, length = config.shape[config.axes - 1];
-    uint64_t window = 0, values = product(config.positions, config.channels);
+    uint64_t window = 0, values = product(images, config.values);
     network.images = images;
-    network.values = take(product(images, values), sizeof(uint16_t));
-    network.codes = take(product(images, values), sizeof(int64_t));
-    if (config.activity) network.sizes = take(product(images, values), sizeof(uint16_t));
+    network.values = take(values, sizeof(uint16_t));
+    network.codes = take(values, sizeof(int64_t));
+    if (config.activity) network.sizes = take(values, sizeof(uint16_t));
     for (int level = 0; level < config.axes - 1; level++) {
         Outer *outer = &network.outers[level];
         uint64_t rows = product(images, network.slab[level + 1]);
         outer->here = floats(product(rows, dim));
         outer->below = floats(product(rows, dim));
         outer->upper = floats(product(rows, dim));
+        prepare_windows(&outer->stack, rows);
         for (uint64_t n = 0; n < outer->stack.count; n++)
             if (is_masked(&outer->stack, n))
                 outer->stack.caches[n] = cache_of(images, network.slab[level + 1], config.shape[level]);
@@ -961,6 +1051,7 @@ static void prepare(uint64_t images) {
     Rows *row = &network.rows;
     RowMemory *of_rows = &network.memory;
     uint64_t wide = row->heads->contract.outputs, pixel = product(network.pixel_channels, dim);
+    uint64_t features = row->embedding.of_features.inputs;
     if (network.encoder.count) {
         network.encoded = floats(product(product(images, config.positions), dim));
         window = network.encoder_convolution.inputs > window ? network.encoder_convolution.inputs : window;
@@ -970,6 +1061,11 @@ static void prepare(uint64_t images) {
     *of_rows = (RowMemory){.work = work, .logits = floats(product(group, wide)), .numbers = take(wide, sizeof(int32_t))};
     of_rows->hidden = floats(product(group, dim));
     of_rows->cell = floats(product(group, dim));
+    of_rows->features = floats(group * features);
+    of_rows->entered = floats(group * (dim + features));
+    of_rows->expanded = floats(group * dim);
+    prepare_windows(&network.inner, group);
+    of_rows->kept = network.inner.grid.kept;
     of_rows->caches = take(row->count, sizeof(Cache));
     for (uint64_t n = 0; n < row->count; n++)
         if (row->layers[n].heads) of_rows->caches[n] = cache_of(1, group, length);
@@ -983,10 +1079,15 @@ static void prepare(uint64_t images) {
     row->mixture.shares = take(row->mixture.mixtures, sizeof(int64_t));
 }
 
-/* Return where the value of a channel and position of the model is in the data. */
+/* Return the first code of a channel of the model. */
+static int64_t *codes_of(uint64_t image, uint64_t channel) {
+    return network.codes + image * config.values + channel * config.positions;
+}
+
+/* Return where the value of a position is in the data, by its channel in the model or in the pixel. */
 static uint64_t data_index(uint64_t channel, uint64_t position) {
     uint64_t C = config.data_channels;
-    if (config.layout == CHANNELS) return position * C + channel;
+    if (config.layout == CHANNELS || config.layout == PIXELS) return position * C + channel;
     if (config.layout == LAYOUT_ROWS) return position % (config.positions / C) * C + position / (config.positions / C);
     if (config.layout == FRAMES) return (channel / C * config.positions + position) * C + channel % C;
     return position;
@@ -1068,38 +1169,46 @@ static void load_context(const float *context, uint64_t image, uint64_t slab, ui
         add(result + p * dim, network.labels + (uint64_t)network.classes[image] * dim, dim);
 }
 
+/* Read the value of a channel and position from the stream, for some images, by the outputs of head p. */
+static void read_values(uint64_t channel, uint64_t p, uint64_t position, uint64_t first, uint64_t rows) {
+    Rows *row = &network.rows;
+    uint64_t index = data_index(channel + p, position);
+    if (config.centred) find_neighbours(&network.prediction, index);
+    if (config.activity) find_neighbours(&network.activity, index);
+    for (uint64_t b = 0; b < rows; b++) {
+        uint64_t start = (first + b) * config.values;
+        uint16_t *values = network.values + start, *sizes = network.sizes ? network.sizes + start : NULL;
+        const float *outputs = network.memory.logits + b * row->heads->contract.outputs;
+        int64_t expected = expected_value(values, sizes);
+        centre_on(&row->mixture, expected);
+        int64_t value = read_value(outputs, &row->mixture, network.memory.numbers, &network.stream);
+        values[index] = (uint16_t)value;
+        if (sizes) sizes[index] = (uint16_t)llabs(value - row->mixture.centre);
+        int64_t code = value + (config.centred ? expected * config.num_values : 0);
+        codes_of(first + b, channel)[position * config.depth + p] = code;
+        keep_features(row, p, b, code, &network.memory);
+    }
+    check_stream(&network.stream);
+}
+
 /* Read the values of a row from the stream, a group of images at a time. */
 static void read_row(uint64_t channel, uint64_t base, const float *context) {
-    uint64_t dim = config.dim, length = network.slab[config.axes - 1], all = config.positions * config.channels;
+    uint64_t dim = config.dim, length = network.slab[config.axes - 1];
     Rows *row = &network.rows;
     for (uint64_t first = 0; first < network.images; first += GROUP) {
         uint64_t rows = network.images - first < GROUP ? network.images - first : GROUP;
         for (uint64_t i = 0; i < length; i++) {
             for (uint64_t b = 0; b < rows; b++) {
-                const int64_t *codes = network.codes + ((first + b) * config.channels + channel) * config.positions;
+                const int64_t *codes = codes_of(first + b, channel);
                 load_context(context, first + b, length, i, 1, network.x + b * dim);
-                if (i) add_embedding(&row->embedding, codes + base + i - 1, network.x + b * dim);
+                if (i) add_embedding(&row->embedding, codes + (base + i - 1) * config.depth, network.x + b * dim);
             }
             apply_inner(row, network.x, rows, i, &network.memory);
             apply_norm(&row->head_norm, network.x, rows, dim, work.normed);
-            apply_head(row, 0, work.normed, rows, &network.memory);
-            uint64_t index = data_index(channel, base + i);
-            if (config.centred) find_neighbours(&network.prediction, index);
-            if (config.activity) find_neighbours(&network.activity, index);
-            for (uint64_t b = 0; b < rows; b++) {
-                uint64_t start = (first + b) * all;
-                uint16_t *values = network.values + start, *sizes = network.sizes ? network.sizes + start : NULL;
-                const float *logits = network.memory.logits + b * row->heads->contract.outputs;
-                int64_t expected = expected_value(values, sizes);
-                centre_on(&row->mixture, expected);
-                int64_t value = read_value(logits, &row->mixture, network.memory.numbers, &network.stream);
-                values[index] = (uint16_t)value;
-                if (sizes) sizes[index] = (uint16_t)llabs(value - row->mixture.centre);
-                int64_t code = value + (config.centred ? expected * config.num_values : 0);
-                network.codes[((first + b) * config.channels + channel) * config.positions + base + i] = code;
-                keep_features(row, 0, b, code, &network.memory);
+            for (uint64_t p = 0; p < config.depth; p++) {
+                apply_head(row, p, work.normed, rows, &network.memory);
+                read_values(channel, p, base + i, first, rows);
             }
-            check_stream(&network.stream);
         }
     }
 }
@@ -1167,11 +1276,11 @@ static void walk(uint64_t channel, int level, uint64_t base, const float *contex
         walk(channel, level + 1, start, outer->below);
         if (i + 1 == config.shape[level] || !outer->stack.count) continue;
         for (uint64_t b = 0; b < network.images; b++) {
-            const int64_t *codes = network.codes + (b * config.channels + channel) * config.positions + start;
+            const int64_t *codes = codes_of(b, channel) + start * config.depth;
             float *x = outer->upper + b * slab * dim;
             memcpy(x, outer->here + b * slab * dim, (size_t)(slab * dim) * sizeof(float));
             for (uint64_t s = 0; s < slab; s++) {
-                add_embedding(&network.rows.embedding, codes + s, x + s * dim);
+                add_embedding(&network.rows.embedding, codes + s * config.depth, x + s * dim);
                 if (outer->window)
                     write_numbers(&outer->of_codes, (uint64_t)codes[s],
                                   outer->numbers + (b * network.slab[level] + i * slab + s) * numbers);
@@ -1192,7 +1301,7 @@ static void encode_channels(uint64_t channel) {
             float *to = seen + p * inputs;
             memset(to, 0, (size_t)inputs * sizeof(float));
             for (uint64_t c = 0; c < channel; c++) {
-                uint64_t code = (uint64_t)network.codes[(b * config.channels + c) * positions + p];
+                uint64_t code = (uint64_t)codes_of(b, c)[p];
                 if (config.ordinal)
                     write_features(&network.rows.embedding, code, to + c * network.features);
                 else
@@ -1438,7 +1547,7 @@ static void close_values(void) {
 
 /* Put an image where it belongs in its example; write the example if it is the last. */
 static void put_image(const uint16_t *image) {
-    uint64_t channels = config.data_channels, pixels = config.positions * config.channels / channels, filled = 0;
+    uint64_t channels = config.data_channels, pixels = config.values / channels, filled = 0;
     unsigned char buffer[4096];
     if (target.images && !target.tile) {
         target.image = target.image ? target.image->next : target.images->first;
@@ -1475,7 +1584,7 @@ static void put_image(const uint16_t *image) {
 
 /* Decode a chunk of images. */
 static void read_chunk(Chunk chunk, const int *classes) {
-    uint64_t values = config.positions * config.channels;
+    uint64_t values = config.values;
     const Memory *mark = memory;
     int width = config.num_values > 256 ? 2 : 1;
     uint32_t crc = 0;
