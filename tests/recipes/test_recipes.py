@@ -288,8 +288,15 @@ def test_numbers_of_several_channels_share_a_position(channels, values, layout, 
     x = np.zeros((20, 4, 4, channels), np.uint8)
     run = recipes.suited(of_own_data().changed({"model.values": values}), Examples(x, ["zeros"] * 20))
     assert (run.model.layout, run.model.gated_convolutions) == (layout, convolutions)
-    kept = of_own_data().changed({"model.values": values, "model.layout": "columns"})
-    assert recipes.suited(kept, Examples(x, ["zeros"] * 20)).model.layout == "columns"
+
+
+@pytest.mark.parametrize(
+    "setting", [{"model.layout": "columns"}, {"model.convolution": 1}, {"model.encoder_layers": 2}], ids=str
+)
+def test_settings_that_one_position_a_pixel_does_not_have_choose_another_layout(setting):
+    run = of_own_data().changed({"model.values": "ordinal"} | setting)
+    x = np.zeros((20, 4, 4, 3), np.uint8)
+    assert recipes.suited(run, Examples(x, ["zeros"] * 20)).model.layout == "columns"
 
 
 def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples():

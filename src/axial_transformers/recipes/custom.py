@@ -181,9 +181,7 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
             "validate_on": max(16, min(run.validate_on, VALUES_EVALUATED // values)),
         }
     )
-    run = run.decided(
-        {"model.activity": run.model.centred, "model.layout": layout_of(run.model.values, examples.channels)}
-    )
+    run = run.decided({"model.activity": run.model.centred, "model.layout": layout_of(run, examples.channels)})
     run = run.decided(_layers_of(run.model.layout, len(examples.shape)))
     if len(examples.shape) >= 3:
         run = run.decided({"training.steps": 3_000, "samples": 4})
@@ -206,11 +204,14 @@ def _data_of(examples: "Examples") -> dict[str, object]:
     }
 
 
-def layout_of(values: str, channels: int) -> str:
+def layout_of(run: RunConfig, channels: int) -> str:
     """Return the layout of a model: of several channels one in which the upper rows of all of them come first."""
+    model = run.model
     if channels == 1:
         return "channels"
-    return "pixels" if channels <= MAX_DEPTH and values in ORDERED else "columns"
+    has_convolution = model.convolution > 0 and "model.convolution" not in run.open
+    refused = has_convolution or model.encoder_layers or model.known_channels or not model.has_order
+    return "columns" if refused or channels > MAX_DEPTH else "pixels"
 
 
 def _layers_of(layout: str, axes: int) -> dict[str, object]:
