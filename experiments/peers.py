@@ -8,7 +8,7 @@
 DATA is a folder with fashion_mnist_train.npz, photos/train/ and varied/. The last holds copies of these photographs by
 varied_photos.py, but none of guitar and mies, which validate. KODAK is a file with crops of other photographs, of which
 models report bits/dim too. The models are those of peer_models.py; the axial one is that of the recipe, for
-Fashion-MNIST narrower. Every trial is a process of its own, of one thread; what it found is a line of OUT/rows.jsonl,
+Fashion-MNIST narrower, for photographs with one position a pixel. Every trial is a process of its own, of one thread; what it found is a line of OUT/rows.jsonl,
 and trials that are there already are not run again. First each model and optimizer tries the learning rates with seed
 0, then the best rate gets the other seeds. A changed recipe needs another OUT.
 
@@ -81,6 +81,9 @@ class Kind:
         return (*self.recipes, *PEERS)
 
     def recipe(self, model: str) -> RunConfig:
+        """The settings of a model, or of the axial one, whose size a peer has."""
+        if model not in self.models:
+            raise ValueError(f"{model} is not compared on this data: choose one of {', '.join(self.models)}")
         return self.recipes.get(model, self.recipes["axial"])()
 
     def training_part(self, data: Path) -> Examples:
@@ -101,7 +104,6 @@ def photographs() -> RunConfig:
         {
             "model.layout": "pixels",
             "model.convolution": 0,
-            "model.encoder_layers": 0,
             "model.gated_convolutions": 2,
             "model.mlp_ratio": 0.667,
             "model.outer_layers": 2,
@@ -111,17 +113,33 @@ def photographs() -> RunConfig:
     )
 
 
-def with_activity() -> RunConfig:
-    """The recipe, whose ordinal values also have an activity."""
-    return NAMED["photos32"]().changed({"model.activity": True})
+BEFORE = {
+    "model.layout": "columns",
+    "model.convolution": 2,
+    "model.gated_convolutions": 0,
+    "model.mlp_ratio": 2.0,
+    "model.outer_layers": 4,
+    "model.inner_layers": 2,
+    "model.activity": False,
+}
+"""Settings of the recipe at commit de37f4d1."""
+ACTIVITY = {"model.activity": True}
+PIXELS = {"model.layout": "pixels", "model.convolution": 0}
+
+
+def photographs_before(*changes: dict[str, Any]) -> RunConfig:
+    """The recipe at commit de37f4d1, with changes."""
+    return NAMED["photos32"]().changed({name: value for each in (BEFORE, *changes) for name, value in each.items()})
 
 
 AXIAL_PHOTOGRAPHS: dict[str, Callable[[], RunConfig]] = {
     "axial": photographs,
     WITHOUT_ATTENTION: photographs,
-    "axial, one position a channel": with_activity,
-    "axial of de37f4d1": NAMED["photos32"],
+    "axial, feedforward blocks": partial(photographs_before, ACTIVITY, PIXELS),
+    "axial, one position a channel": partial(photographs_before, ACTIVITY),
+    "axial of de37f4d1": photographs_before,
 }
+"""The last three take the changes away one by one: gated convolutions, one position a pixel, the activity."""
 KINDS = {
     "fashion": Kind(source="fashion_mnist_train.npz", recipes={"axial": narrow_fashion_mnist}, validation=500),
     "photos": Kind(
@@ -276,8 +294,7 @@ def run(
 
     Args:
         kinds: fashion, photos, varied.
-        models: axial, GPT, "gated PixelCNN", PixelCNN++; of photographs also "axial without attention", "axial, one
-            position a channel", "axial of de37f4d1". All if none.
+        models: axial, GPT, "gated PixelCNN", PixelCNN++; of photographs also those of AXIAL_PHOTOGRAPHS. All if none.
         optimizers: of the matrices of the blocks.
         seconds: CPU time of training, of each trial.
         rates: learning rates of each model and optimizer, the likeliest first.

@@ -83,8 +83,9 @@ TINY = {
     "gpu_report.py": "--dry-run --out report",
     "gpu_report.py --only": "--dry-run --only parity",
     "peers.py run": "run . --out rows --data fashion --models axial --seconds 0.01 --rates 1 --seeds 2",
+    "peers.py run --kodak": "run . --out rows --data varied --models axial 'axial without attention' --optimizers muon"
+    " --seconds 0.01 --rates 1 --seeds 1 --kodak kodak.npz --every 1",
     "peers.py trial": "trial . fashion 'gated PixelCNN' muon 0.01 0 0.01",
-    "peers.py trial --kodak": "trial . varied 'axial without attention' muon 0.01 0 0.01 --kodak kodak.npz --every 1",
     "peers.py table": f"table --out {MEASURED}/peers_fashion",
     "scan_sets.py": "new/scans",
     "speed.py sampling": "sampling --size 3 --width 8 --heads 1 --layers 2 --batches 1 2 --rounds 1",

@@ -14,7 +14,7 @@ from tests import benchmark_commands  # noqa: F401  the path of the scripts
 from tests.small_models import CENTRED, random_coefficients, random_values, small_config
 
 from peer_models import PEERS, WITHOUT_ATTENTION, Conv, NoAttention, build, size, without_attention  # isort: skip
-from peers import photographs  # isort: skip
+from peers import KINDS, photographs, summarised  # isort: skip
 
 WIDTHS = {"GPT": (8, 12), "gated PixelCNN": (24, 48), "PixelCNN++": (8, 6)}
 CONFIGS = {
@@ -105,3 +105,53 @@ def test_models_of_photographs_have_the_same_size_and_values(name):
     assert isinstance(values, OrdinalValues)
     assert values.features == axial.values.features
     assert (values.outputs, values.max_log_precision) == (axial.values.outputs, axial.values.max_log_precision)
+
+
+@torch.no_grad()
+def test_models_of_photographs_begin_with_the_same_bits():
+    x = torch.randint(5, (2, 3, 4, 3), generator=torch.Generator().manual_seed(0))
+    models = [without_attention(PHOTOGRAPHS, 9), build("axial", PHOTOGRAPHS)]
+    models += [PEERS[name].build(PHOTOGRAPHS, *WIDTHS[name]) for name in PEERS]
+    for model in models:
+        model.fit(x)
+    expected = models[0].bits(x)
+    assert all(torch.allclose(model.bits(x), expected, rtol=1e-5) for model in models)
+
+
+@pytest.mark.parametrize("name", PEERS)
+@torch.no_grad()
+def test_heads_of_ordinal_values_are_not_rounded_to_bfloat16(name):
+    peer = randomised(PEERS[name].build(CONFIGS["ordinal values"], *WIDTHS[name])).float()
+    state = torch.randn(2, WIDTHS[name][name == "gated PixelCNN"])
+    before = torch.zeros(2, 0, dtype=torch.int64)
+    expected = peer.read_out(state, before)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(peer.read_out(state, before), expected)
+
+
+@torch.no_grad()
+def test_the_mixture_of_a_new_pixelcnn_plus_plus_lies_evenly_around_the_middle_value():
+    peer = PEERS["PixelCNN++"].build(CONFIGS["categorical values"], *WIDTHS["PixelCNN++"])
+    p = peer.log_probabilities(torch.zeros(1, 5, 4, 1, dtype=torch.int64)).exp()
+    assert torch.allclose(p, p.flip(-1))
+    assert p.amin() > 0.1
+
+
+def test_differences_from_the_axial_model_are_paired_and_their_errors_over_examples():
+    row = {"kind": "varied", "seconds": 1.0, "optimizer": "muon", "learning_rate": 0.01, "seed": 0}
+    row |= {"steps": 1, "step_megabytes": 1.0}
+    axial = row | {"model": "axial", "bits_per_dim": 3.0, "bits_of_examples": [2.0, 3.0, 4.0]}
+    gpt = row | {"model": "GPT", "bits_per_dim": 4.0, "bits_of_examples": [2.0, 4.0, 6.0]}
+    again = axial | {"seed": 1, "bits_per_dim": 5.0, "bits_of_examples": [6.0, 5.0, 4.0]}
+    of_axial, of_gpt = summarised([gpt, axial, again])
+    assert (of_axial["bits_per_dim"], of_axial["spread"]) == pytest.approx((4.0, 2**0.5))
+    assert of_axial["standard_error"] == 0.0
+    assert of_gpt["standard_error"] == pytest.approx(2 / 3**0.5)
+    assert of_gpt["above_axial"] == pytest.approx((0.0, 2 / 3**0.5))
+    assert (of_gpt["kodak_bits_per_dim"], of_gpt["kodak_above_axial"]) == (None, None)
+
+
+def test_a_kind_refuses_models_that_it_does_not_compare():
+    assert KINDS["varied"].recipe("axial of de37f4d1").model.layout == "columns"
+    with pytest.raises(ValueError, match="de37f4d1"):
+        KINDS["fashion"].recipe("axial of de37f4d1")
