@@ -8,9 +8,11 @@
 DATA is a folder with fashion_mnist_train.npz, photos/train/ and varied/. The last holds copies of these photographs by
 varied_photos.py, but none of guitar and mies, which validate. KODAK is a file with crops of other photographs, of which
 models report bits/dim too. The models are those of peer_models.py; the axial one is that of the recipe, for
-Fashion-MNIST narrower, for photographs with one position a pixel. Every trial is a process of its own, of one thread; what it found is a line of OUT/rows.jsonl,
-and trials that are there already are not run again. First each model and optimizer tries the learning rates with seed
-0, then the best rate gets the other seeds. A changed recipe needs another OUT.
+Fashion-MNIST narrower, for photographs with one position a pixel.
+
+Every trial is a process of its own, of one thread; what it found is a line of OUT/rows.jsonl, and trials that are there
+already are not run again. First each model and optimizer tries the learning rates with seed 0, then the best rate gets
+the other seeds. A changed recipe needs another OUT.
 
 Seconds are CPU time of training steps, nothing compiled by torch. All models see the same batches, and train in
 bfloat16 where the CPU has instructions for it, as `axial train` does. JSON on the last line.
