@@ -36,8 +36,8 @@ from axial_transformers.models.values.ordinal import Features, Mixture, OrdinalV
 
 Position = tuple[int, int, int]
 """Row, column, channel."""
-Choose = Callable[[Tensor, Position], Tensor]
-"""Takes log-probabilities [B, V] of a position, returns values [B]."""
+Choose = Callable[[Distribution, Position], Tensor]
+"""Takes the distributions of B values at a position, returns values [B]."""
 ChooseCode = Callable[[Tensor, Position], Tensor]
 """Takes what the head gives for a position [B, O], returns codes [B]."""
 
@@ -134,7 +134,8 @@ class Peer(nn.Module):
     def log_probabilities(self, x: Tensor) -> Tensor:
         """Return log p of each value at each position [B, H, W, C, V]."""
         codes = self.values.codes(x)
-        return log_probabilities_of(self.values.distribution(self.outputs(codes), self.values.centres(codes)))
+        distribution = self.values.distribution(self.outputs(codes), self.values.centres(codes))
+        return distribution.log_probabilities().log_softmax(-1)
 
     def loss(self, x: Tensor) -> Tensor:
         """Return the mean nats/dim of x [B, H, W, C]."""
@@ -154,7 +155,7 @@ class Peer(nn.Module):
             i, j, c = position
             n = (i * width + j) * channels + c
             centres = predictions.at(n) if predictions else middle
-            values = choose(log_probabilities_of(self.values.distribution(outputs, centres)), position)
+            values = choose(self.values.distribution(outputs, centres), position)
             return predictions.keep(n, values, centres) if predictions else values
 
         return self.values.values(self.walk(count, choose_code))
@@ -187,15 +188,10 @@ class Peer(nn.Module):
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Sample images [B, H, W, C]."""
 
-        def choose(log_p: Tensor, position: Position) -> Tensor:
-            exponential = torch.empty_like(log_p).exponential_(generator=generator)
-            return (log_p - exponential.log()).argmax(-1)
+        def choose(distribution: Distribution, position: Position) -> Tensor:
+            return distribution.sample(torch.rand(count, generator=generator), 1.0, None, None)
 
         return self.decode(count, choose)
-
-
-def log_probabilities_of(distribution: Distribution) -> Tensor:
-    return distribution.log_probabilities().log_softmax(-1)
 
 
 def of_positions(sums: NeighbourSum) -> tuple[Tensor, Tensor]:

@@ -58,12 +58,26 @@ def test_peers_see_all_that_is_earlier_and_nothing_else_and_decode_what_they_sco
 
     decoded = torch.zeros_like(log_p)
 
-    def choose(of_position, position):
-        decoded[(slice(None), *position)] = of_position
+    def choose(distribution, position):
+        decoded[(slice(None), *position)] = distribution.log_probabilities().log_softmax(-1)
         return x[(slice(None), *position)]
 
     assert torch.equal(peer.decode(1, choose), x)
     assert torch.allclose(decoded, log_p, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@torch.no_grad()
+def test_samples_of_peers_are_those_of_the_parallel_pass(name, config):
+    peer = randomised(PEERS[name].build(config, *WIDTHS[name]))
+    x = peer.sample(3, torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.cat([torch.rand(3, 1, generator=generator) for _ in range(x[0].numel())], -1)
+    codes = peer.values.codes(x)
+    outputs, centres = peer.outputs(codes).flatten(0, -2), peer.values.centres(codes).flatten()
+    expected = peer.values.distribution(outputs, centres).sample(noise.flatten(), 1.0, None, None)
+    assert torch.equal(expected.view(x.shape), x)
 
 
 @torch.no_grad()
