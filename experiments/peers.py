@@ -333,7 +333,7 @@ def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     together: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         together.setdefault((row["kind"], row["seconds"], row["optimizer"], row["model"]), []).append(row)
-    names = [*dict.fromkeys(name for kind in KINDS.values() for name in kind.models)]
+    names = (*AXIAL_PHOTOGRAPHS, *PEERS)
     summary = []
     for key in sorted(together, key=lambda key: (*key[:3], names.index(key[3]))):
         tried = [row for row in together[key] if row["seed"] == 0]
