@@ -2,15 +2,21 @@
 
 Images are integers x[B, H, W, C] of V values. Peers generate pixels in raster order, and the channels of a pixel in
 order. Each trains in parallel, and decodes with caches: every position is computed once (in the gated PixelCNN, the
-horizontal stack once for each channel). Where the axial model predicts values linearly, peers do the same.
+horizontal stack once for each channel).
+
+What values are comes from the configuration of the axial model. All models of ordinal values (photographs) have the
+same features, linear prediction, activity and mixture of logistics: `OrdinalValues`. Categorical values (Fashion-MNIST)
+are numbers in -1..1 for the PixelCNNs, and have a softmax; PixelCNN++ has its own mixture of logistics.
 
 `width` and `hidden` are the two sizes of a peer; `of_size` finds those with a wanted number of parameters.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
-from math import log, sqrt
+from itertools import product
+from math import log, prod, sqrt
 from typing import NamedTuple
 
 import torch
@@ -19,23 +25,21 @@ from torch import Tensor, nn
 
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.exact.row_predictions import RowPredictions
-from axial_transformers.layers.blocks import block_matrices
+from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock, block_matrices
 from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.likelihood.bits import LOG2, bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.values.linear_prediction import LinearPrediction
+from axial_transformers.models.heads import ChainedHead, Head
+from axial_transformers.models.values import Distribution, Values, values_class
+from axial_transformers.models.values.neighbours import NeighbourSum
+from axial_transformers.models.values.ordinal import Features, Mixture, OrdinalValues
 
-Choose = Callable[[Tensor, tuple[int, int, int]], Tensor]
-"""Takes log-probabilities [B, V] of a position (row, column, channel), returns values [B]."""
-
-
-class Images(NamedTuple):
-    """The images that a model takes."""
-
-    height: int
-    width: int
-    channels: int
-    values: int
+Position = tuple[int, int, int]
+"""Row, column, channel."""
+Choose = Callable[[Distribution, Position], Tensor]
+"""Takes the distributions of B values at a position, returns values [B]."""
+ChooseCode = Callable[[Tensor, Position], Tensor]
+"""Takes what the head gives for a position [B, O], returns codes [B]."""
 
 
 class Axial(nn.Module):
@@ -61,21 +65,77 @@ class Axial(nn.Module):
         return block_matrices(self.model)
 
 
-class Peer(nn.Module):
-    """Probabilities of images, position by position. A peer has these methods besides:
+class NoAttention(nn.Module):
+    """The identity, in place of an attention block of a transformer block."""
 
-    nats(x [B, H, W, C])                -log p of each position [B, H, W, C]
-    log_probabilities(x [B, H, W, C])   of each value at each position [B, H, W, C, V]
-    decode(count, choose)               images whose values `choose` picks, one position after the other
-    matrices()                          those inside the blocks, each with the number of matrices that it stacks
+    causal = False
+    """It keeps nothing of earlier positions."""
+    widths = ()
+    """It has no matrices."""
+
+    @property
+    def attention(self) -> "NoAttention":
+        """Return what transformer blocks ask about their attention."""
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+    def step(self, x: Tensor, i: int, cache: None) -> Tensor:
+        return x
+
+
+def without_attention(config: AxialTransformerConfig, hidden: int) -> Axial:
+    """Return the axial model without its attention blocks; `hidden` is the width inside its gated convolutions."""
+    axial = Axial(replace(config, mlp_ratio=hidden / config.dim))
+    for part in axial.modules():
+        if isinstance(part, TransformerBlock):
+            part.attention = NoAttention()
+    return axial
+
+
+class Peer(nn.Module):
+    """Probabilities of images, position by position. A peer has these besides:
+
+    head                            gives what the distribution of a value takes (O numbers), as in `models.heads`
+    outputs(codes [B, H, W, C])     these numbers for all positions [B, H, W, C, O]
+    walk(count, choose)             the codes of images, which `choose` picks, one position after the other
+    matrices()                      those inside the blocks, each with the number of matrices that it stacks
     """
 
-    def __init__(self, images: Images) -> None:
+    head: "Head | ChainedHead | HeadsOfMaps"
+
+    def __init__(self, config: AxialTransformerConfig, values: Values | None = None) -> None:
         super().__init__()
-        self.images = images
+        self.shape = (*config.shape, config.channels)
+        self.values = values or values_class(config)(config)
+        self.features = self.values.features if config.has_order else Features(config.num_values, ())
+
+    def start_head(self) -> None:
+        """Set the first biases of the head."""
+        self.values.start_head(self.head.last_layers())
 
     def fit(self, x: Tensor) -> None:
-        """Fit what is known before training to some images of the training part; most peers know nothing."""
+        """Fit what is known of ordinal values before training to some images of the training part."""
+        self.values.fit(x, self.head.last_layers())
+
+    def read_out(self, state: Tensor, before: Tensor) -> Tensor:
+        """Return what the head gives for a value of positions; see `AxialTransformer.read_out`."""
+        dtype = next(self.head.parameters()).dtype
+        rounded = torch.is_autocast_enabled("cpu") and self.values.trains_in_autocast
+        with torch.autocast("cpu", enabled=rounded):
+            return self.head.outputs(state.to(dtype), before).to(dtype)
+
+    def nats(self, x: Tensor) -> Tensor:
+        """Return -log p of each position [B, H, W, C]."""
+        codes = self.values.codes(x)
+        return self.values.nats(self.outputs(codes), codes)
+
+    def log_probabilities(self, x: Tensor) -> Tensor:
+        """Return log p of each value at each position [B, H, W, C, V]."""
+        codes = self.values.codes(x)
+        distribution = self.values.distribution(self.outputs(codes), self.values.centres(codes))
+        return distribution.log_probabilities().log_softmax(-1)
 
     def loss(self, x: Tensor) -> Tensor:
         """Return the mean nats/dim of x [B, H, W, C]."""
@@ -85,19 +145,58 @@ class Peer(nn.Module):
         """Return the bits/dim of each image [B]."""
         return self.nats(x).flatten(1).double().mean(1) / LOG2
 
+    def decode(self, count: int, choose: Choose) -> Tensor:
+        """Return images [B, H, W, C] whose values `choose` picks, one position after the other."""
+        predictions = self.predictions(count)
+        middle = self.values.centres(torch.zeros(count, dtype=torch.int64))
+        _, width, channels = self.shape
+
+        def choose_code(outputs: Tensor, position: Position) -> Tensor:
+            i, j, c = position
+            n = (i * width + j) * channels + c
+            centres = predictions.at(n) if predictions else middle
+            values = choose(self.values.distribution(outputs, centres), position)
+            return predictions.keep(n, values, centres) if predictions else values
+
+        return self.values.values(self.walk(count, choose_code))
+
+    def predictions(self, count: int) -> RowPredictions | None:
+        """Return the linear predictions of all positions, as of one row; None if values are not centred."""
+        prediction, activity = self.values.prediction, self.values.activity
+        if prediction is None:
+            return None
+        positions = prod(self.shape)
+        values = torch.zeros(count, positions, dtype=torch.int64)
+        neighbours, coefficients = of_positions(prediction)
+        sizes = values[:, :0]
+        size_neighbours = size_coefficients = values.new_zeros(positions, 0)
+        if activity is not None:
+            sizes = torch.zeros_like(values)
+            size_neighbours, size_coefficients = of_positions(activity)
+        return RowPredictions(
+            values,
+            torch.arange(positions),
+            neighbours,
+            coefficients,
+            sizes,
+            size_neighbours,
+            size_coefficients,
+            prediction.num_values,
+        )
+
     @torch.no_grad()
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Sample images [B, H, W, C]."""
 
-        def choose(log_p: Tensor, position: tuple[int, int, int]) -> Tensor:
-            exponential = torch.empty_like(log_p).exponential_(generator=generator)
-            return (log_p - exponential.log()).argmax(-1)
+        def choose(distribution: Distribution, position: Position) -> Tensor:
+            return distribution.sample(torch.rand(count, generator=generator), 1.0, None, None)
 
         return self.decode(count, choose)
 
 
-def cross_entropy(logits: Tensor, x: Tensor) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, -2), x.flatten(), reduction="none").view(x.shape)
+def of_positions(sums: NeighbourSum) -> tuple[Tensor, Tensor]:
+    """Return the neighbours and the coefficients of every position."""
+    return sums.positions(), sums.of_positions().flatten(0, -2)
 
 
 class GPT(Peer):
@@ -106,42 +205,39 @@ class GPT(Peer):
     Pre-norm blocks, torch's fused causal attention, and a cache of keys and values in decoding.
     """
 
-    def __init__(self, images: Images, width: int, hidden: int, layers: int = 4, heads: int = 4) -> None:
-        super().__init__(images)
-        self.embed = normal_table(images.values + 1, width)  # the last entry begins a sequence
-        self.positions = nn.ParameterList(normal_table(size, width) for size in images[:3])
+    def __init__(
+        self, config: AxialTransformerConfig, width: int, hidden: int, layers: int = 4, heads: int = 4
+    ) -> None:
+        super().__init__(config)
+        self.embed = self.values.embedding(width)
+        self.beginning = normal_table(1, width)
+        self.positions = nn.ParameterList(normal_table(size, width) for size in self.shape)
         self.blocks = nn.ModuleList(GPTBlock(width, hidden, heads) for _ in range(layers))
-        self.head = nn.Sequential(nn.LayerNorm(width), Dense(width, images.values, residual=True))
+        self.head = Head(width, self.values.outputs)
+        self.start_head()
 
-    def logits(self, x: Tensor) -> Tensor:
+    def outputs(self, codes: Tensor) -> Tensor:
         rows, columns, channels = self.positions
-        before = F.pad(x.flatten(1)[:, :-1], (1, 0), value=self.images.values)
-        h = F.embedding(before, self.embed) + (rows[:, None, None] + columns[:, None] + channels).flatten(0, 2)
+        before = self.embed(codes.flatten(1)[:, :-1, None])
+        h = torch.cat([self.beginning.expand(len(codes), 1, -1), before], 1)
+        h = h + (rows[:, None, None] + columns[:, None] + channels).flatten(0, 2)
         for block in self.blocks:
             h = block(h)
-        return self.head(h).view(*x.shape, -1).to(self.embed.dtype)
+        return self.read_out(h, codes[..., :0]).view(*codes.shape, -1)
 
-    def nats(self, x: Tensor) -> Tensor:
-        return cross_entropy(self.logits(x), x)
-
-    def log_probabilities(self, x: Tensor) -> Tensor:
-        return self.logits(x).log_softmax(-1)
-
-    def decode(self, count: int, choose: Choose) -> Tensor:
-        height, width, channels, values = self.images
-        positions = height * width * channels
-        x = torch.zeros(count, height, width, channels, dtype=torch.int64)
+    def walk(self, count: int, choose: ChooseCode) -> Tensor:
+        positions = prod(self.shape)
+        codes = torch.zeros(count, *self.shape, dtype=torch.int64)
         rows, columns, planes = self.positions
-        before = torch.full((count,), values)
+        before = self.beginning.expand(count, -1)
         kept = [block.start(count, positions) for block in self.blocks]
-        for n in range(positions):
-            i, j, c = position = (n // (width * channels), n // channels % width, n % channels)
-            h = F.embedding(before, self.embed) + rows[i] + columns[j] + planes[c]
+        for n, (i, j, c) in enumerate(product(*map(range, self.shape))):
+            h = before + rows[i] + columns[j] + planes[c]
             for block, cache_of_block in zip(self.blocks, kept):
                 h = block.step(h, n, cache_of_block)
-            before = choose(self.head(h).log_softmax(-1), position)
-            x[:, i, j, c] = before
-        return x
+            codes[:, i, j, c] = choose(self.read_out(h, codes[..., :0]), (i, j, c))
+            before = self.embed(codes[:, i, j, c, None])
+        return codes
 
     def matrices(self) -> dict[Tensor, int]:
         linear = [part for part in self.blocks.modules() if isinstance(part, nn.Linear)]
@@ -236,7 +332,6 @@ class TwoStacks(Peer):
     """A convolutional network without a blind spot: a vertical stack sees the rows above, a horizontal one the rest.
 
     The horizontal stack sees the pixels on the left, and per block what the vertical stack says (`sides`).
-    Networks add output(h), the last layers, and nats and log-probabilities of their outputs.
     """
 
     blocks: nn.ModuleList
@@ -244,10 +339,15 @@ class TwoStacks(Peer):
     left: Conv
     own: Conv | None
 
-    def planes(self, x: Tensor) -> Tensor:
-        """Return values in -1..1 and ones [B, C + 1, H, W]: zeros beyond the edges then differ from all values."""
-        scaled = x.to(self.above.weight.dtype) * (2 / (self.images.values - 1)) - 1
-        return F.pad(scaled, (0, 1), value=1.0).permute(0, 3, 1, 2)
+    @property
+    def maps(self) -> int:
+        """Return the number of input maps of a pixel: the features of its channels."""
+        return self.shape[-1] * self.features.size
+
+    def planes(self, codes: Tensor) -> Tensor:
+        """Return features and ones [B, maps + 1, H, W]: zeros beyond the edges then differ from all values."""
+        features = self.features(codes, self.above.weight.dtype).flatten(-2)
+        return F.pad(features, (0, 1), value=1.0).permute(0, 3, 1, 2)
 
     def vertical(self, rows_above: Tensor, past: Past) -> list[Tensor]:
         """Return what each block adds to the horizontal stack; the input is one row ahead."""
@@ -258,43 +358,41 @@ class TwoStacks(Peer):
         return sides
 
     def horizontal(self, left: Tensor, here: Tensor, sides: list[Tensor], past: Past) -> Tensor:
-        """Return the parameters of the distributions [B, H, W, outputs]; `left` is one column ahead."""
+        """Return the last state of pixels [B, H, W, D]; `left` is one column ahead."""
         h = self.left(left, past)
         if self.own is not None:
             h = h + self.own(here[:, :-1])
         for block, side in zip(self.blocks, sides):
             h = block.horizontal(h, side, past)
-        return self.output(h).permute(0, 2, 3, 1).to(self.above.weight.dtype)
+        return self.last_state(h).permute(0, 2, 3, 1)
 
-    def outputs(self, x: Tensor) -> Tensor:
-        planes, past = self.planes(x), Past()
+    def last_state(self, h: Tensor) -> Tensor:
+        return h
+
+    def outputs(self, codes: Tensor) -> Tensor:
+        planes, past = self.planes(codes), Past()
         sides = self.vertical(F.pad(planes, (0, 0, 1, -1)), past)
-        return self.horizontal(F.pad(planes, (1, -1)), planes, sides, past)
+        state = self.horizontal(F.pad(planes, (1, -1)), planes, sides, past)
+        return torch.stack([self.read_out(state, codes[..., :c]) for c in range(self.shape[-1])], -2)
 
-    def nats(self, x: Tensor) -> Tensor:
-        return self.nats_of(self.outputs(x), x)
-
-    def log_probabilities(self, x: Tensor) -> Tensor:
-        return self.log_probabilities_of(self.outputs(x), x)
-
-    def decode(self, count: int, choose: Choose) -> Tensor:
-        height, width, channels, _ = self.images
-        x = torch.zeros(count, height, width, channels, dtype=torch.int64)
-        nothing = torch.zeros_like(self.planes(x[:, :1]))
+    def walk(self, count: int, choose: ChooseCode) -> Tensor:
+        height, width, channels = self.shape
+        codes = torch.zeros(count, *self.shape, dtype=torch.int64)
+        nothing = torch.zeros_like(self.planes(codes[:, :1]))
         above, vertical = nothing, KeptPast()
         for i in range(height):
             sides, horizontal, left = self.vertical(above, vertical), KeptPast(), nothing[..., :1]
             for j in range(width):
-                here, beside = x[:, i : i + 1, j : j + 1], [side[..., j : j + 1] for side in sides]
+                here, beside = codes[:, i : i + 1, j : j + 1], [side[..., j : j + 1] for side in sides]
                 for c in range(channels):
                     if c == 0 or self.own is not None:
                         horizontal.keep = self.own is None or c == channels - 1  # nothing sees the last channel here
-                        outputs = self.horizontal(left, self.planes(here), beside, horizontal)
-                    values = choose(self.log_probabilities_of(outputs, here)[:, 0, 0, c], (i, j, c))
-                    here[..., c] = values[:, None, None]
+                        state = self.horizontal(left, self.planes(here), beside, horizontal)
+                    outputs = self.read_out(state, here[..., :c])
+                    here[..., c] = choose(outputs[:, 0, 0], (i, j, c))[:, None, None]
                 left = self.planes(here)
-            above = self.planes(x[:, i : i + 1])
-        return x
+            above = self.planes(codes[:, i : i + 1])
+        return codes
 
     def matrices(self) -> dict[Tensor, int]:
         convs = [part for part in self.blocks.modules() if isinstance(part, Conv)]
@@ -306,32 +404,42 @@ def groups(count: int, channels: int) -> Tensor:
     return torch.arange(count) * channels // count
 
 
+class HeadsOfMaps(nn.Module):
+    """A last layer for each channel, which sees the maps that belong to channels up to its own."""
+
+    def __init__(self, maps: int, outputs: int, channels: int) -> None:
+        super().__init__()
+        seen = [-(-maps * (c + 1) // channels) for c in range(channels)]
+        self.layers = ModuleListOf(Dense(count, outputs, residual=True) for count in seen)
+
+    def outputs(self, state: Tensor, before: Tensor) -> Tensor:
+        layer = self.layers[before.shape[-1]]
+        return layer(state[..., : layer.in_features])
+
+    def last_layers(self) -> list[Dense]:
+        return list(self.layers)
+
+
 class PixelCNN(TwoStacks):
-    """The gated PixelCNN (van den Oord et al. 2016) with a softmax.
+    """The gated PixelCNN (van den Oord et al. 2016).
 
     Maps of the horizontal stack belong to channels in order; at their own pixel they see earlier channels only.
     """
 
-    def __init__(self, images: Images, width: int, hidden: int, layers: int = 8) -> None:
-        super().__init__(images)
-        channels = images.channels
-        of_maps, of_hidden = groups(width, channels), groups(hidden, channels)
-        self.above = Conv(channels + 1, width, 3, 7)
-        self.left = Conv(channels + 1, width, 1, 3)
-        self.own = Conv(channels, width, mask=of_maps[:, None] > torch.arange(channels)) if channels > 1 else None
+    def __init__(self, config: AxialTransformerConfig, width: int, hidden: int, layers: int = 8) -> None:
+        super().__init__(config)
+        channels = config.channels
+        of_maps, of_hidden, of_inputs = (groups(count, channels) for count in (width, hidden, self.maps))
+        self.above = Conv(self.maps + 1, width, 3, 7)
+        self.left = Conv(self.maps + 1, width, 1, 3)
+        self.own = Conv(self.maps, width, mask=of_maps[:, None] > of_inputs) if channels > 1 else None
         self.blocks = nn.ModuleList(GatedBlock(width, of_maps) for _ in range(layers))
         self.between = Conv(width, hidden, mask=of_hidden[:, None] >= of_maps)
-        of_outputs = groups(channels * images.values, channels)
-        self.last = Conv(hidden, channels * images.values, mask=of_outputs[:, None] >= of_hidden, zero=True)
+        self.head = HeadsOfMaps(hidden, self.values.outputs, channels)
+        self.start_head()
 
-    def output(self, h: Tensor) -> Tensor:
-        return self.last(F.relu(self.between(F.relu(h))))
-
-    def nats_of(self, outputs: Tensor, x: Tensor) -> Tensor:
-        return cross_entropy(outputs.unflatten(-1, (self.images.channels, -1)), x)
-
-    def log_probabilities_of(self, outputs: Tensor, x: Tensor) -> Tensor:
-        return outputs.unflatten(-1, (self.images.channels, -1)).log_softmax(-1)
+    def last_state(self, h: Tensor) -> Tensor:
+        return F.relu(self.between(F.relu(h)))
 
 
 class GatedBlock(nn.Module):
@@ -361,65 +469,46 @@ def gated(both: Tensor) -> Tensor:
 
 
 class PixelCNNPlusPlus(TwoStacks):
-    """PixelCNN++ (Salimans et al. 2017): a mixture of discretised logistics, gated residual blocks.
+    """PixelCNN++ (Salimans et al. 2017): gated residual blocks.
+
+    Of one channel, it has its own mixture of discretised logistics. Of several, the axial model's chain of heads is in
+    place of its linear conditioning of channels, with the ordinal mixture of all models in place of its own.
 
     Left out: down- and upsampling, and with them the long skips; dropout; weight normalisation. The horizontal stack
     looks at three pixels of its row instead of 2 x 2.
     """
 
-    def __init__(self, images: Images, width: int, hidden: int, layers: int = 5, mixtures: int = 10) -> None:
-        super().__init__(images)
-        channels = images.channels
-        self.mixtures = mixtures
-        self.above = Conv(channels + 1, width, 3, 7)
-        self.left, self.own = Conv(channels + 1, width, 1, 3), None
+    def __init__(self, config: AxialTransformerConfig, width: int, hidden: int, layers: int = 5) -> None:
+        super().__init__(config, None if config.has_order else OwnMixture(config))
+        self.above = Conv(self.maps + 1, width, 3, 7)
+        self.left, self.own = Conv(self.maps + 1, width, 1, 3), None
         self.blocks = nn.ModuleList(ResidualBlock(width, hidden) for _ in range(layers))
-        # Per mixture: its logit; means and log scales of channels; a coefficient for each pair of channels.
-        self.sizes = [1, channels, channels, channels * (channels - 1) // 2]
-        self.last = Conv(width, mixtures * sum(self.sizes), zero=True)
-        with torch.no_grad():  # equal mixtures would stay equal
-            bias = self.last.bias.view(mixtures, -1)
-            bias[:, 1 : 1 + channels] = torch.linspace(-1, 1, mixtures)[:, None]
-            bias[:, 1 + channels : 1 + 2 * channels] = -2
+        if config.channels > 1:
+            self.head = ChainedHead(width, self.values.outputs, self.features, config.channels)
+        else:
+            self.head = Head(width, self.values.outputs)
+            self.head[0] = nn.ELU()
+        self.start_head()
 
-    def output(self, h: Tensor) -> Tensor:
-        return self.last(F.elu(h))
 
-    def parameters_of(self, outputs: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log weights [.., M]; means and log scales [.., C, M], given the earlier channels of x [.., C]."""
-        split = outputs.unflatten(-1, (self.mixtures, -1)).transpose(-1, -2).split(self.sizes, -2)
-        weights, means, scales, coefficients = split
-        scaled = x.to(outputs.dtype) * (2 / (self.images.values - 1)) - 1
-        channels, pairs = [means[..., 0, :]], iter(coefficients.tanh().unbind(-2))
-        for c in range(1, self.images.channels):
-            earlier = (next(pairs) * scaled[..., before, None] for before in range(c))
-            channels.append(means[..., c, :] + sum(earlier))
-        return weights.squeeze(-2).log_softmax(-1), torch.stack(channels, -2), scales.clamp(min=-7)
+class OwnMixture(OrdinalValues):
+    """The mixture of discretised logistics of PixelCNN++: means and widths of values in -1..1."""
 
-    def log_bins(self, x: Tensor, means: Tensor, scales: Tensor) -> Tensor:
-        """Return the log-probability of values x under logistics, the outermost bins open; shapes broadcast.
+    trains_in_autocast = True
 
-        With a, b = upper and lower edge: s(a) - s(b) = s(a) s(-b) (1 - exp(b - a)), where s is the sigmoid.
-        """
-        last = self.images.values - 1
-        centred, inverse = x.to(means.dtype) * (2 / last) - 1 - means, (-scales).exp()
-        upper, lower = F.logsigmoid((centred + 1 / last) * inverse), F.logsigmoid((1 / last - centred) * inverse)
-        between = (-torch.expm1(-2 / last * inverse)).log()
-        inner = (x > 0) & (x < last)
-        return upper * (x < last) + lower * (x > 0) + between * inner
+    @torch.no_grad()
+    def start_head(self, last_layers: Sequence[Dense]) -> None:
+        """Set the biases: equal mixtures would stay equal."""
+        for last in last_layers:
+            _, means, log_scales = last.bias.view(3, -1)
+            means.copy_(torch.linspace(-1, 1, len(means)))
+            log_scales.fill_(-2)
 
-    def nats_of(self, outputs: Tensor, x: Tensor) -> Tensor:
-        weights, means, scales = self.parameters_of(outputs, x)
-        joint = weights.unsqueeze(-2) + self.log_bins(x.unsqueeze(-1), means, scales).cumsum(-2)
-        so_far = joint.logsumexp(-1)  # of the channels up to each one
-        return F.pad(so_far[..., :-1], (1, 0)) - so_far
-
-    def log_probabilities_of(self, outputs: Tensor, x: Tensor) -> Tensor:
-        weights, means, scales = self.parameters_of(outputs, x)
-        known = self.log_bins(x.unsqueeze(-1), means, scales).cumsum(-2)
-        given = (weights.unsqueeze(-2) + F.pad(known[..., :-1, :], (0, 0, 1, 0))).log_softmax(-1)
-        every = torch.arange(self.images.values).view(-1, 1)
-        return (given.unsqueeze(-2) + self.log_bins(every, means.unsqueeze(-2), scales.unsqueeze(-2))).logsumexp(-1)
+    def distribution(self, outputs: Tensor, centres: Tensor) -> Mixture:
+        weights, means, log_scales = outputs.unflatten(-1, (3, -1)).unbind(-2)
+        half = (self.num_values - 1) / 2
+        precisions = (-log_scales.clamp(min=-7)).exp() / half
+        return Mixture(weights, half * (1 + means), precisions, torch.zeros_like(centres), self.num_values)
 
 
 class ResidualBlock(nn.Module):
@@ -448,56 +537,10 @@ def both_elus(x: Tensor) -> Tensor:
     return F.elu(torch.cat([x, -x], 1))
 
 
-class OfDifferences(Peer):
-    """A peer that models differences from a linear prediction, which the axial model of photographs has too.
-
-    The peer sees d = x - prediction + V / 2, modulo V. The prediction depends on earlier positions only.
-    """
-
-    def __init__(self, peer: Peer, prediction: LinearPrediction) -> None:
-        super().__init__(peer.images)
-        self.peer, self.prediction = peer, prediction
-        self.matrices = peer.matrices
-
-    def fit(self, x: Tensor) -> None:
-        self.prediction.fit(x)
-
-    def differences(self, x: Tensor) -> Tensor:
-        return (x - self.prediction(x) + self.images.values // 2) % self.images.values
-
-    def nats(self, x: Tensor) -> Tensor:
-        return self.peer.nats(self.differences(x))
-
-    def log_probabilities(self, x: Tensor) -> Tensor:
-        return self.of_values(self.peer.log_probabilities(self.differences(x)), self.prediction(x))
-
-    def of_values(self, log_p: Tensor, predictions: Tensor) -> Tensor:
-        """Return the log-probabilities of values [.., V], given those of differences."""
-        values = self.images.values
-        return log_p.gather(-1, (torch.arange(values) - predictions.unsqueeze(-1) + values // 2) % values)
-
-    def decode(self, count: int, choose: Choose) -> Tensor:
-        height, width, channels, values = self.images
-        x = torch.zeros(count, height * width * channels, dtype=torch.int64)
-        coefficients = self.prediction.of_positions().flatten(0, -2)
-        neighbours = self.prediction.positions()
-        none = x.new_zeros(0, 0)  # values have no activity
-        so_far = RowPredictions(x, torch.arange(x.shape[1]), neighbours, coefficients, none, none, none, values)
-
-        def difference(log_p: Tensor, position: tuple[int, int, int]) -> Tensor:
-            n = (position[0] * width + position[1]) * channels + position[2]
-            predicted = so_far.at(n)
-            x[:, n] = choose(self.of_values(log_p, predicted), position)
-            return (x[:, n] - predicted + values // 2) % values
-
-        self.peer.decode(count, difference)
-        return x.view(count, height, width, channels)
-
-
 class Kind(NamedTuple):
     """A peer, how many times the width `hidden` is (about), and what divides the width."""
 
-    build: Callable[[Images, int, int], Peer]
+    build: Callable[[AxialTransformerConfig, int, int], Peer]
     ratio: float
     step: int
 
@@ -517,42 +560,41 @@ def size(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def images_of(config: AxialTransformerConfig) -> Images:
-    height, width = config.shape
-    return Images(height, width, config.channels, config.num_values)
+def size_of(build: Callable[..., nn.Module], config: AxialTransformerConfig, *sizes: int) -> int:
+    """Return the number of parameters of what `build` returns for a configuration and these sizes."""
+    with torch.device("meta"):
+        return size(build(config, *sizes))
 
 
 @cache
-def of_size(name: str, images: Images, parameters: int) -> tuple[int, int]:
+def of_size(name: str, config: AxialTransformerConfig, parameters: int) -> tuple[int, int]:
     """Return width and hidden of the peer with so many parameters, within 2 %, that is nearest to its ratio."""
-    build, ratio, step = PEERS[name]
-
-    def built(width: int, hidden: int) -> int:
-        with torch.device("meta"):
-            return size(build(images, width, hidden))
+    kind, ratio, step = PEERS[name]
+    counted = partial(size_of, kind, config)
 
     def rest(width: int, hidden: int) -> float:
-        return abs(built(width, hidden) / parameters - 1)
+        return abs(counted(width, hidden) / parameters - 1)
 
-    wide = step * bisect_left(range(step, MAX_WIDTH, step), parameters, key=lambda n: built(n, round(ratio * n)))
+    wide = step * bisect_left(range(step, MAX_WIDTH, step), parameters, key=lambda n: counted(n, round(ratio * n)))
     widths = (wide, wide + step) if wide else (step,)  # a little too small, and a little too large
-    candidates = [(n, bisect_left(range(MAX_WIDTH), parameters, lo=1, key=partial(built, n))) for n in widths]
+    candidates = [(n, bisect_left(range(MAX_WIDTH), parameters, lo=1, key=partial(counted, n))) for n in widths]
     found = [each for each in candidates if rest(*each) <= TOLERANCE]
     if not found:
         raise ValueError(f"no {name} has about {parameters} parameters")
     return min(found, key=lambda each: abs(log(each[1] / each[0] / ratio)))
 
 
+WITHOUT_ATTENTION = "axial without attention"
+
+
 def build(name: str, config: AxialTransformerConfig) -> Axial | Peer:
-    """Return the axial model of a configuration, or a peer with as many parameters and the same prediction."""
+    """Return the axial model of a configuration; or another with as many parameters and the same kind of values."""
     axial = Axial(config)
-    if name == "axial":
-        return axial
-    images = images_of(config)
-    peer = PEERS[name].build(images, *of_size(name, images, size(axial)))
-    if not config.centred:
-        return peer
-    return OfDifferences(peer, LinearPrediction(config.shape, config.channels, config.num_values))
-
-
-NAMES = ("axial", *PEERS)
+    if name in PEERS:
+        return PEERS[name].build(config, *of_size(name, config, size(axial)))
+    if name == WITHOUT_ATTENTION:
+        counted = partial(size_of, without_attention, config)
+        return without_attention(
+            config, bisect_left(range(8 * config.hidden), size(axial), lo=config.hidden, key=counted)
+        )
+    return axial

@@ -2,13 +2,17 @@
 
     python experiments/peers.py run DATA --out runs/peers
     python experiments/peers.py run DATA --out runs/peers --data fashion --models axial GPT --seconds 600
+    python experiments/peers.py run DATA --out runs/peers --data varied --optimizers muon --rates 1 --kodak KODAK
     python experiments/peers.py table --out runs/peers
 
 DATA is a folder with fashion_mnist_train.npz, photos/train/ and varied/. The last holds copies of these photographs by
-varied_photos.py, but none of guitar and mies, which validate. The models are those of peer_models.py; the axial one is
-that of the recipe, for Fashion-MNIST narrower. Every trial is a process of its own, of one thread; what it found is a
-line of OUT/rows.jsonl, and trials that are there already are not run again. First each model and optimizer tries the
-learning rates with seed 0, then the best rate gets the other seeds. A changed recipe needs another OUT.
+varied_photos.py, but none of guitar and mies, which validate. KODAK is a file with crops of other photographs, of which
+models report bits/dim too. The models are those of peer_models.py; the axial one is that of the recipe, for
+Fashion-MNIST narrower, for photographs with one position a pixel.
+
+Every trial is a process of its own, of one thread; what it found is a line of OUT/rows.jsonl, and trials that are there
+already are not run again. First each model and optimizer tries the learning rates with seed 0, then the best rate gets
+the other seeds. A changed recipe needs another OUT.
 
 Seconds are CPU time of training steps, nothing compiled by torch. All models see the same batches, and train in
 bfloat16 where the CPU has instructions for it, as `axial train` does. JSON on the last line.
@@ -16,15 +20,16 @@ bfloat16 where the CPU has instructions for it, as `axial train` does. JSON on t
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
-from math import inf, isfinite, nan
+from math import inf, nan, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from cyclopts import Parameter
 from torch import Tensor
@@ -37,7 +42,7 @@ from axial_transformers.training import RunConfig, TrainConfig
 from axial_transformers.training.batches import example_indices, step_positions
 from axial_transformers.training.optimizer import Muon, clip_gradients, ema_decay, step_all, update_average
 from of_benchmarks import interleaved, now, peak_memory, run_command
-from peer_models import NAMES, Axial, Peer, build, size
+from peer_models import PEERS, WITHOUT_ATTENTION, Axial, Peer, build, size
 from stored_rows import read, run_missing
 
 Optimizing = Literal["adamw", "muon"]
@@ -49,6 +54,9 @@ RATES = {"adamw": (4e-3, 2e-3, 8e-3, 1e-3), "muon": (1e-2, 2e-2, 5e-3, 4e-2)}
 SETTINGS = TrainConfig(betas=(0.9, 0.95), ema_decay=0.999, device="cpu", compile=False)
 WEIGHT_DECAY = 0.01
 EVALUATED_AT_ONCE = 20
+PARTS = VALIDATION, KODAK = "", "kodak_"
+"""What begins the names of numbers of the validation images, and of the Kodak crops."""
+EXAMPLES = "bits_of_examples"
 FITTED = 160
 """Training examples to which the linear prediction of photographs is fitted."""
 
@@ -61,11 +69,24 @@ class Kind:
     trained_on: str | None = None
     """A folder of which all trains, in place of the training part of the source."""
     data: DataConfig = field(default_factory=DataConfig)
-    recipe: Callable[[], RunConfig]
+    recipes: Mapping[str, Callable[[], RunConfig]]
+    """Of the axial models; peers have the size, the values and the batches of "axial"."""
+    crops: str | None = None
+    """The array in the file of Kodak crops whose images are of this kind."""
     validation: int
     """Validation examples looked at, evenly spread."""
     timed_batches: tuple[int, ...] = (1, 16)
     """Numbers of samples computed at a time, to time them."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return (*self.recipes, *PEERS)
+
+    def recipe(self, model: str) -> RunConfig:
+        """The settings of a model, or of the axial one, whose size a peer has."""
+        if model not in self.models:
+            raise ValueError(f"{model} is not compared on this data: choose one of {', '.join(self.models)}")
+        return self.recipes.get(model, self.recipes["axial"])()
 
     def training_part(self, data: Path) -> Examples:
         if self.trained_on is None:
@@ -79,12 +100,55 @@ def narrow_fashion_mnist() -> RunConfig:
     return replace(recipe, model=replace(recipe.model, dim=96, heads=3))
 
 
+def photographs() -> RunConfig:
+    """The recipe with one position a pixel, gated convolutions and an activity."""
+    return NAMED["photos32"]().changed(
+        {
+            "model.layout": "pixels",
+            "model.convolution": 0,
+            "model.gated_convolutions": 2,
+            "model.mlp_ratio": 0.667,
+            "model.outer_layers": 2,
+            "model.inner_layers": 1,
+            "model.activity": True,
+        }
+    )
+
+
+BEFORE = {
+    "model.layout": "columns",
+    "model.convolution": 2,
+    "model.gated_convolutions": 0,
+    "model.mlp_ratio": 2.0,
+    "model.outer_layers": 4,
+    "model.inner_layers": 2,
+    "model.activity": False,
+}
+"""Settings of the recipe at commit de37f4d1."""
+ACTIVITY = {"model.activity": True}
+PIXELS = {"model.layout": "pixels", "model.convolution": 0}
+
+
+def photographs_before(*changes: dict[str, Any]) -> RunConfig:
+    """The recipe at commit de37f4d1, with changes."""
+    return NAMED["photos32"]().changed({name: value for each in (BEFORE, *changes) for name, value in each.items()})
+
+
+AXIAL_PHOTOGRAPHS: dict[str, Callable[[], RunConfig]] = {
+    "axial": photographs,
+    WITHOUT_ATTENTION: photographs,
+    "axial, feedforward blocks": partial(photographs_before, ACTIVITY, PIXELS),
+    "axial, one position a channel": partial(photographs_before, ACTIVITY),
+    "axial of de37f4d1": photographs_before,
+}
+"""The last three take the changes away one by one: gated convolutions, one position a pixel, the activity."""
 KINDS = {
-    "fashion": Kind(source="fashion_mnist_train.npz", recipe=narrow_fashion_mnist, validation=500),
+    "fashion": Kind(source="fashion_mnist_train.npz", recipes={"axial": narrow_fashion_mnist}, validation=500),
     "photos": Kind(
         source="photos/train",
         data=DataConfig(size=32, cut="tiles", mode="rgb"),
-        recipe=NAMED["photos32"],
+        recipes=AXIAL_PHOTOGRAPHS,
+        crops="crops32",
         validation=240,
     ),
 }
@@ -139,12 +203,25 @@ class Training:
 
 
 def trial(
-    data: Path, kind: str, model: str, optimizer: Optimizing, learning_rate: float, seed: int, seconds: float
+    data: Path,
+    kind: str,
+    model: str,
+    optimizer: Optimizing,
+    learning_rate: float,
+    seed: int,
+    seconds: float,
+    kodak: Path | None = None,
+    every: int = 4,
 ) -> dict[str, Any]:
-    """One trial: memory of a step, training, validation; for the first of a model also the time of a sample."""
+    """One trial: memory of a step, training, validation; for the first of a model also the time of a sample.
+
+    Args:
+        kodak: a file of Kodak crops, of which models of photographs report bits/dim too.
+        every: of these crops, this one in so many.
+    """
     torch.set_num_threads(1)
     plan = KINDS[kind]
-    recipe, examples = plan.recipe(), plan.training_part(data)
+    recipe, examples = plan.recipe(model), plan.training_part(data)
     config = replace(
         SETTINGS.resolve_auto(),
         optimizer="muon" if optimizer == "muon" else "adam",
@@ -162,18 +239,38 @@ def trial(
     megabytes = peak_memory(partial(Training(first, examples, config).update, learning_rate)) / 2**20
     finite = training.run(seconds)
     average = training.average.eval()
-    validation = torch.from_numpy(some(load(data / plan.source, plan.data, "validation"), plan.validation)).long()
-    with torch.no_grad():
-        bits = torch.cat([average.bits(part) for part in validation.split(EVALUATED_AT_ONCE)]).mean().item()
     found: dict[str, Any] = {"kind": kind, "model": model, "optimizer": optimizer, "learning_rate": learning_rate}
-    found |= {"seed": seed, "seconds": seconds, "bits_per_dim": bits if finite and isfinite(bits) else None}
+    found |= {"seed": seed, "seconds": seconds}
     found |= {"steps": training.steps, "batch": config.batch_size, "precision": config.precision}
-    found |= {"validation": len(validation), "parameters": size(first), "step_megabytes": megabytes}
-    if (optimizer, learning_rate, seed) == ("adamw", RATES["adamw"][0], 0):
+    found |= {"parameters": size(first), "step_megabytes": megabytes}
+    validation = some(load(data / plan.source, plan.data, "validation"), plan.validation)
+    found |= {"validation": len(validation), **scores(VALIDATION, average, validation, finite)}
+    if kodak and plan.crops:
+        crops = np.load(kodak)[plan.crops][::every]
+        found |= {"kodak": len(crops), **scores(KODAK, average, crops, finite)}
+    if (optimizer, learning_rate, seed) == ("muon", RATES["muon"][0], 0):
         found["sample_seconds"] = sample_seconds(average.sample, plan.timed_batches)
         if isinstance(average, Axial):
             found["eager_sample_seconds"] = sample_seconds(partial(average.sample, compiled=False), plan.timed_batches)
     return found
+
+
+@torch.no_grad()
+def scores(part: str, model: Axial | Peer, images: Any, finite: bool) -> dict[str, Any]:
+    """Bits/dim of images [N, H, W, C]: of each, their mean and its standard error; None where training diverged."""
+    batches = torch.from_numpy(images).long().split(EVALUATED_AT_ONCE)
+    bits = torch.cat([model.bits(batch) for batch in batches])
+    finite = finite and bool(bits.isfinite().all())
+    found: dict[str, Any] = dict.fromkeys(("bits_per_dim", "standard_error", EXAMPLES))
+    if finite:
+        rounded = [round(each, 4) for each in bits.tolist()]
+        found = {"bits_per_dim": bits.mean().item(), "standard_error": error_of(rounded), EXAMPLES: rounded}
+    return {part + name: value for name, value in found.items()}
+
+
+def error_of(bits: Sequence[float]) -> float:
+    """The standard error of a mean."""
+    return stdev(bits) / sqrt(len(bits))
 
 
 def sample_seconds(sample: Callable[[int, torch.Generator], Tensor], counts: tuple[int, ...]) -> dict[str, float]:
@@ -187,20 +284,26 @@ def run(
     /,
     out: Path,
     kinds: Annotated[tuple[str, ...], Parameter(name="--data")] = ("fashion", "photos"),
-    models: tuple[str, ...] = NAMES,
+    models: tuple[str, ...] = (),
+    optimizers: tuple[Optimizing, ...] = ("adamw", "muon"),
     seconds: float = 150.0,
     rates: Literal[1, 2, 3, 4] = 4,
     seeds: int = 3,
+    kodak: Path | None = None,
+    every: int = 4,
 ) -> dict[str, Any]:
     """Runs what is not in OUT/rows.jsonl yet, then prints the table.
 
     Args:
         kinds: fashion, photos, varied.
-        models: axial, GPT, "gated PixelCNN", PixelCNN++.
+        models: axial, GPT, "gated PixelCNN", PixelCNN++; of photographs also those of AXIAL_PHOTOGRAPHS. All if none.
+        optimizers: of the matrices of the blocks.
         seconds: CPU time of training, of each trial.
         rates: learning rates of each model and optimizer, the likeliest first.
         seeds: 0 .. seeds-1; those after 0 for the best learning rate.
+        kodak, every: see `trial`.
     """
+    options = () if kodak is None else ("--kodak", kodak, "--every", every)
 
     def wanted(kind: str, model: str, optimizer: str, rate: float, seed: int) -> dict[str, Any]:
         names = {"kind": kind, "model": model, "optimizer": optimizer}
@@ -208,14 +311,15 @@ def run(
 
     first = [
         wanted(kind, model, optimizer, RATES[optimizer][number], 0)
-        for kind, number, optimizer, model in product(kinds, range(rates), RATES, models)
+        for kind in kinds
+        for number, optimizer, model in product(range(rates), optimizers, models or KINDS[kind].models)
     ]
-    run_missing(__file__, "trial", data, out, first)
+    run_missing(__file__, "trial", data, out, first, options)
     best = summarised([row for row in read(out) if any(each.items() <= row.items() for each in first)])
     names = ("kind", "model", "optimizer", "learning_rate")
     chosen = [{name: each[name] for name in names} for each in best]
     again = [each | {"seed": seed, "seconds": seconds} for seed in range(1, seeds) for each in chosen]
-    run_missing(__file__, "trial", data, out, again)
+    run_missing(__file__, "trial", data, out, again, options)
     return table(out)
 
 
@@ -229,22 +333,60 @@ def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     together: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         together.setdefault((row["kind"], row["seconds"], row["optimizer"], row["model"]), []).append(row)
+    names = (*AXIAL_PHOTOGRAPHS, *PEERS)
     summary = []
-    for key in sorted(together, key=lambda key: (*key[:3], NAMES.index(key[3]))):
+    for key in sorted(together, key=lambda key: (*key[:3], names.index(key[3]))):
         tried = [row for row in together[key] if row["seed"] == 0]
         rate = min(tried, key=bits_of)["learning_rate"]
         seeds = [row for row in together[key] if row["learning_rate"] == rate]
-        bits, all_rates = [*map(bits_of, seeds)], [row["learning_rate"] for row in tried]
-        means = {name: mean(row[name] for row in seeds) for name in ("steps", "step_megabytes")}
-        spread = stdev(bits) if len(bits) > 1 and inf not in bits else None
+        all_rates = [row["learning_rate"] for row in tried]
+        line = seeds[0] | {name: mean(row[name] for row in seeds) for name in ("steps", "step_megabytes")}
+        for part in PARTS:
+            line |= over_seeds(part, seeds)
         at_edge = rate in (min(all_rates), max(all_rates))
-        line = {**seeds[0], **means, "bits_per_dim": mean(bits), "spread": spread, "seeds": len(seeds)}
-        summary.append({**line, "rates": len(all_rates), "at_edge": at_edge})
-    return summary
+        summary.append({**line, "seeds": len(seeds), "rates": len(all_rates), "at_edge": at_edge})
+    axial = {settings_of(line): line for line in summary if line["model"] == "axial"}
+    for line, part in product(summary, PARTS):
+        line[part + "above_axial"] = difference(part, line, axial.get(settings_of(line)))
+    return [{name: value for name, value in line.items() if not name.endswith(EXAMPLES)} for line in summary]
 
 
-HEADINGS = ("model", "optimizer", "bits/dim", "learning rate", "seeds", "steps", "parameters", "MB a step")
-HEADINGS_OF_SAMPLES = ("s a sample, one at a time", "s a sample, 16 at a time")
+def settings_of(line: dict[str, Any]) -> tuple[Any, ...]:
+    return line["kind"], line["seconds"], line["optimizer"]
+
+
+def over_seeds(part: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over seeds and their standard deviation; standard error over examples of these means. None: not known."""
+    bits: list[Any] = [row.get(part + "bits_per_dim") for row in rows]
+    examples = [row.get(part + EXAMPLES) for row in rows]
+    found: dict[str, Any] = dict.fromkeys(("bits_per_dim", "spread", "standard_error", EXAMPLES))
+    if None not in bits:
+        found["bits_per_dim"] = mean(bits)
+        found["spread"] = stdev(bits) if len(bits) > 1 else None
+    if None not in examples:
+        found[EXAMPLES] = [mean(of_seeds) for of_seeds in zip(*examples, strict=True)]
+        found["standard_error"] = error_of(found[EXAMPLES])
+    return {part + name: value for name, value in found.items()}
+
+
+def difference(part: str, line: dict[str, Any], axial: dict[str, Any] | None) -> tuple[float, float] | None:
+    """Bits/dim above the axial model, and the standard error over examples, which both have seen; None: not known."""
+    if axial is None or None in (line[part + EXAMPLES], axial[part + EXAMPLES]):
+        return None
+    above = [ours - of_axial for ours, of_axial in zip(line[part + EXAMPLES], axial[part + EXAMPLES], strict=True)]
+    return mean(above), error_of(above)
+
+
+SCORES = ("bits/dim", "standard error", "above axial")
+HEADINGS = (
+    *("model", "optimizer", *SCORES, *(f"Kodak: {name}" for name in SCORES)),
+    *("learning rate", "seeds", "steps", "parameters", "MB a step"),
+    *("s a sample, one at a time", "s a sample, 16 at a time"),
+)
+NOTES = """
+bits/dim: mean ± standard deviation over seeds. Standard errors are over examples; "above axial" is paired, with its
+standard error. \\*: the lowest or the highest rate that was tried. –: training diverged, or not measured.
+"""
 
 
 def table(out: Path) -> dict[str, Any]:
@@ -253,27 +395,37 @@ def table(out: Path) -> dict[str, Any]:
     summary = summarised(rows)
     sampling = {(row["kind"], row["model"]): row for row in rows if "sample_seconds" in row}
     for kind, seconds in dict.fromkeys((each["kind"], each["seconds"]) for each in summary):
-        print(f"\n**{kind}**, {seconds:g} s of CPU time\n")
-        print("| " + " | ".join(HEADINGS + HEADINGS_OF_SAMPLES) + " |")
-        print("|" + "---|" * len(HEADINGS + HEADINGS_OF_SAMPLES))
-        for line in summary:
-            if (line["kind"], line["seconds"]) == (kind, seconds):
-                print("| " + " | ".join([*cells(line), *sample_cells(sampling.get((kind, line["model"]), {}))]) + " |")
-    print("\nbits/dim: mean ± standard deviation over seeds. \\*: the lowest or the highest rate that was tried.\n")
+        lines = [each for each in summary if (each["kind"], each["seconds"]) == (kind, seconds)]
+        crops = f", {lines[0]['kodak']} Kodak crops" if "kodak" in lines[0] else ""
+        print(f"\n**{kind}**, {seconds:g} s of CPU time, {lines[0]['validation']} validation images{crops}\n")
+        print("| " + " | ".join(HEADINGS) + " |")
+        print("|" + "---|" * len(HEADINGS))
+        for line in lines:
+            print("| " + " | ".join([*cells(line), *sample_cells(sampling.get((kind, line["model"]), {}))]) + " |")
+    print(NOTES)
     return {"rows": summary}
 
 
 def cells(line: dict[str, Any]) -> list[str]:
-    spread = "" if line["spread"] is None else f" ± {line['spread']:.3f}"
     return [
         line["model"],
         line["optimizer"],
-        f"{line['bits_per_dim']:.3f}{spread}",
+        *(cell for part in PARTS for cell in score_cells(part, line)),
         f"{line['learning_rate']:g}" + (" \\*" if line["at_edge"] else ""),
         f"{line['seeds']}",
         f"{line['steps']:.0f}",
         f"{line['parameters']:,}",
         f"{line['step_megabytes']:.0f}",
+    ]
+
+
+def score_cells(part: str, line: dict[str, Any]) -> list[str]:
+    bits, spread, error = (line[part + name] for name in ("bits_per_dim", "spread", "standard_error"))
+    above = line[part + "above_axial"]
+    return [
+        "–" if bits is None else f"{bits:.3f}" + ("" if spread is None else f" ± {spread:.3f}"),
+        "–" if error is None else f"{error:.3f}",
+        "–" if above is None else f"{above[0]:+.4f} ({above[1]:.4f})",
     ]
 
 

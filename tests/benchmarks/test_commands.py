@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from axial_transformers.data import DataConfig
 from axial_transformers.training import RunConfig
 from tests import benchmark_commands
 from tests.benchmark_commands import MEASURED, SCRIPTS
@@ -40,11 +41,34 @@ def tiny_recipe() -> RunConfig:
     return replace(recipe, model=config, training=replace(recipe.training, batch_size=2, compile=False))
 
 
-TINY_KIND = replace(peers.KINDS["fashion"], source="gray.npz", recipe=tiny_recipe, validation=2, timed_batches=(1,))
+def tiny_photographs() -> RunConfig:
+    recipe = peers.photographs()
+    config = replace(recipe.model, shape=(4, 4), dim=12, heads=1)
+    return replace(recipe, model=config, training=replace(recipe.training, batch_size=2))
+
+
+TINY_KINDS = {
+    "fashion": replace(
+        peers.KINDS["fashion"],
+        source="gray.npz",
+        recipes={"axial": tiny_recipe},
+        validation=2,
+        timed_batches=(1,),
+    ),
+    "varied": replace(
+        peers.KINDS["varied"],
+        source="colours.npz",
+        trained_on="colours.npz",
+        data=DataConfig(),
+        recipes=dict.fromkeys(peers.AXIAL_PHOTOGRAPHS, tiny_photographs),
+        validation=2,
+        timed_batches=(1,),
+    ),
+}
 SMALLER: dict[str, dict[str, object]] = {
     "ablation": {"ablation.GROUPS": {"fashion": tiny_group()}},
     "complexity": {"complexity.SQUARES": (4, 8), "complexity.SIDES": {1: (10, 20), 2: (10, 12)}},
-    "peers": {"peers.KINDS": {"fashion": TINY_KIND}},
+    "peers": {"peers.KINDS": TINY_KINDS},
     "speed": {"speed.NAMED": {"digits": tiny_recipe}},
     "table1": {"table1.SIZES": (16, 32), "table1.PAPER": {"Axial Transformer": "yes yes yes yes"}},
 }
@@ -59,6 +83,8 @@ TINY = {
     "gpu_report.py": "--dry-run --out report",
     "gpu_report.py --only": "--dry-run --only parity",
     "peers.py run": "run . --out rows --data fashion --models axial --seconds 0.01 --rates 1 --seeds 2",
+    "peers.py run --kodak": "run . --out rows --data varied --models axial 'axial without attention' --optimizers muon"
+    " --seconds 0.01 --rates 1 --seeds 1 --kodak kodak.npz --every 1",
     "peers.py trial": "trial . fashion 'gated PixelCNN' muon 0.01 0 0.01",
     "peers.py table": f"table --out {MEASURED}/peers_fashion",
     "scan_sets.py": "new/scans",
@@ -87,6 +113,8 @@ def tiny(tmp_path_factory):
     """A folder with tiny data and models."""
     folder, rng = tmp_path_factory.mktemp("tiny"), np.random.default_rng(0)
     np.savez(folder / "gray.npz", images=rng.integers(0, 256, (40, 4, 4), np.uint8))
+    np.savez(folder / "colours.npz", images=rng.integers(0, 256, (40, 4, 4, 3), np.uint8))
+    np.savez(folder / "kodak.npz", crops32=rng.integers(0, 256, (3, 4, 4, 3), np.uint8))
     np.savez(folder / "clothes.npz", images=rng.integers(0, 256, (8, 28, 28), np.uint8), labels=np.arange(8))
     np.savez(folder / "clips.npz", images=rng.integers(0, 256, (2, 2, 16, 16, 3), np.uint8))
     np.save(folder / "codes.npy", rng.integers(0, 300, (3, 2, 2), np.int16))
