@@ -81,7 +81,10 @@ class NoAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x
 
-    def step(self, x: Tensor, i: int, cache: None) -> Tensor:
+    def start(self, batch: int, slab: tuple[int, ...], length: int) -> tuple[Tensor, ...]:
+        return ()
+
+    def step(self, x: Tensor, i: int, state: tuple[Tensor, ...]) -> Tensor:
         return x
 
 
