@@ -207,10 +207,6 @@ class TransformerBlock(nn.Module):
         self.feedforward = None if replaced else FeedforwardBlock(attention.dim, hidden, Dropout(dropout))
 
     @property
-    def causal(self) -> bool:
-        return self.attention.attention.causal
-
-    @property
     def parts(self) -> list[GatedConvolution | AttentionBlock | FeedforwardBlock]:
         """Return the residual blocks in their order."""
         before = len(self.convolutions) // 2
