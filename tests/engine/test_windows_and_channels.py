@@ -333,13 +333,16 @@ def test_samples_are_those_of_the_distributions_that_the_reference_gives(kind, i
 
 
 def split_centres(centres: np.ndarray, ordinal: Ordinal) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return predictions [B], and scales and their logarithms [B, 1]."""
+    """Return predictions [B], and units of components and what they take off log precisions [B, K]."""
+    unit = torch.tensor(float(ordinal.unit))
     if not ordinal.activity:
-        return torch.from_numpy(centres), torch.tensor(float(ordinal.unit)), torch.zeros(1)
+        return torch.from_numpy(centres), unit, torch.zeros(1)
     scales, logarithms = (torch.from_numpy(table.astype(float)) for table in level_scales())
     chosen, predictions = np.divmod(centres, ordinal.num_values)
     assert chosen.max() < LEVELS
-    return torch.from_numpy(predictions), scales[chosen][:, None], logarithms[chosen][:, None]
+    is_odd = torch.arange(ordinal.mixtures) % 2 == 1
+    units = torch.where(is_odd, scales[chosen][:, None], unit.double())
+    return torch.from_numpy(predictions), units, torch.where(is_odd, logarithms[chosen][:, None], 0)
 
 
 ORDINAL = random_ordinal(17, 3, False, False)
