@@ -139,7 +139,7 @@ def test_attention_that_has_no_kernel_is_eager_and_all_is_without_the_library(mo
 def test_the_exact_network_is_the_default_and_checks_known_values():
     model, noise = random_model(small_config((3, 2)), torch.float32), gumbel((2, 3, 2, 1, 5))
     backend = backend_choice.choose_backend(model, NoiseChoice(noise=noise), 2)
-    assert isinstance(backend.embed_value(torch.zeros(2, 2).long()), np.ndarray)
+    assert isinstance(backend.embed_value(torch.zeros(2, 2, 1).long()), np.ndarray)
     x = random_values(model, 2)
     with pytest.raises(ValueError, match="known"):
         decode(model, NoiseChoice(noise=noise, known=x + 5), x, backend=COMPILED)

@@ -66,7 +66,7 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
     context = random_numbers(2 * LENGTH * 10, D)
     kind = Categorical(random_numbers(VALUES, D))
     slabs.add_upper(context, np.arange(len(context))[:, None] % VALUES, kind, LENGTH, 10)
-    found = [u, context]
+    found = [u, context, arithmetic.Embedding(kind)(np.arange(VALUES)[:, None])]
     wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
     head = Head(None, Linear(random_numbers(D, VALUES), random_numbers(VALUES)))
     layers = [*random_block(1), *random_block(2)]
@@ -278,6 +278,8 @@ WRONG = {
     "lines": lambda: slabs(ATTENTION._replace(line=Line(5, 1))).start(12, 3, 6),
     "rotations": lambda: slabs(ATTENTION).start(2, LENGTH + 1, 1),
     "the number of a slab": lambda: slabs(ATTENTION).step(random_numbers(2, D), 3, slabs(ATTENTION).start(2, 3, 1)),
+    "codes that are embedded": lambda: network.Embedding(TABLE)(np.full((4, 1), VALUES)),
+    "values of a position": lambda: network.Embedding(TABLE)(np.zeros((4, 2), np.int64)),
     "codes": lambda: slabs(ATTENTION).add_upper(random_numbers(4, D), np.full((4, 1), VALUES), TABLE, 2, 1),
     "intervals": lambda: network.write_stream(np.array([[0, 0]]), MIN_STATE),
     "starts": lambda: read_into([0, 5, 5], np.zeros(1, np.int64)),

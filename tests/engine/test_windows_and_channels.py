@@ -274,7 +274,8 @@ def test_channels_of_a_position_equal_their_reference_and_are_read_again(kind, i
         if own:
             assert np.array_equal(own.values[:, own.positions], values.reshape(examples, -1))
         flat = context.reshape(-1, D), codes.reshape(-1, channels)
-        results.append([nats, intervals, upper(stack.of(arithmetic), stack, *flat, ordinal)])
+        embedded = arithmetic.Embedding(ordinal)(flat[1])
+        results.append([nats, intervals, embedded, upper(stack.of(arithmetic), stack, *flat, ordinal)])
     door.library.cache_clear()
     for other in results[1:]:
         assert_same_bits(results[0], other)

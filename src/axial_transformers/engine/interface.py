@@ -34,6 +34,13 @@ class DenseLayer(Protocol):
         """Return [rows, out] of [rows, in]."""
 
 
+class EmbeddingLayer(Protocol):
+    """What embeds the values of positions."""
+
+    def __call__(self, codes: Integers) -> Array:
+        """Return [rows, D] of codes [rows, P]."""
+
+
 class SlabLayers(Protocol):
     """Layers, one slab after the other; attention whose line is MASKED, and convolutions, see the slabs before."""
 
@@ -70,6 +77,9 @@ class Arithmetic(Protocol):
 
     def Dense(self, layer: Linear) -> DenseLayer:
         """Return a linear layer."""
+
+    def Embedding(self, kind: Kind) -> EmbeddingLayer:
+        """Return what embeds values of a kind."""
 
     def Slabs(self, layers: Sequence[Layer], heads: int, neighbours: Integers = ITSELF) -> SlabLayers:
         """Return layers.

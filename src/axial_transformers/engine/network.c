@@ -72,6 +72,21 @@ EXACT(dense, (const Linear *layer, const float *x, uint64_t rows, float *y), (la
     return FINE;
 }
 
+/* y [rows, D] = the embeddings of positions, with P values or codes each. */
+EXACT(embed, (const Embedding *embedding, const int64_t *codes, uint64_t rows, float *y), (embedding, codes, rows, y)) {
+    float features[BLOCK_ROWS * MAX_CHANNELS * MAX_FEATURES];
+    uint64_t dim = embedding->dim, inputs = embedding->of_features.inputs;
+    for (uint64_t r = 0; embedding->table && r < rows; r++)
+        memcpy(y + r * dim, embedding->table + (uint64_t)codes[r] * dim, (size_t)dim * sizeof(float));
+    for (uint64_t r = 0; !embedding->table && r < rows; r += BLOCK_ROWS) {
+        uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
+        for (uint64_t n = 0; n < some; n++)
+            write_position(embedding, codes + (r + n) * embedding->channels, features + n * inputs);
+        apply_linear(&embedding->of_features, features, some, y + r * dim, 0);
+    }
+    return FINE;
+}
+
 /* Residual layers, the line along which each attends, and the neighbours that convolutions read, see `Grid`. */
 typedef struct {
     const Layer *layers;

@@ -7,7 +7,7 @@ lies in memory, stands in `layers.h`, `rows.h` and `network.c`.
     Slabs.step, Slabs.add_upper       each takes some whole examples
     Rows.sample, Rows.take_known      each takes some examples
     Rows.read                         one: a value is read from the state that the value before left
-    Dense                             one
+    Dense, Embedding                  one
 """
 
 from collections.abc import Callable, Sequence
@@ -181,6 +181,22 @@ class Dense(Packed):
         _check("inputs", x.shape[1:], (self._layer.inputs,))
         x, out = np.ascontiguousarray(x, np.float32), np.empty((len(x), self._layer.outputs), np.float32)
         _call("dense", self._layer, x, len(x), out)
+        return out
+
+
+class Embedding(Packed):
+    """See `interface.EmbeddingLayer`."""
+
+    def __init__(self, kind: Kind):
+        super().__init__()
+        self._embedding, _ = self.values(kind)
+
+    def __call__(self, codes: Integers) -> Array:
+        _check("values of a position", codes.shape[1:], (self._embedding.channels,))
+        _check_codes(codes, self._embedding)
+        codes = np.ascontiguousarray(codes, np.int64)
+        out = np.empty((len(codes), self._embedding.dim), np.float32)
+        _call("embed", self._embedding, codes, len(codes), out)
         return out
 
 

@@ -263,6 +263,16 @@ class Dense:
 
 
 @dataclass
+class Embedding:
+    """See `interface.EmbeddingLayer`."""
+
+    kind: Kind
+
+    def __call__(self, codes: NDArray[np.int64]) -> Array:
+        return kind_of(self.kind).embedded(codes)
+
+
+@dataclass
 class Slabs:
     """See `interface.SlabLayers`."""
 

@@ -72,16 +72,20 @@ static uint64_t write_features(const Embedding *embedding, uint64_t code, float 
     return written;
 }
 
+/* Write what the linear layer reads of the P codes of a position. */
+static void write_position(const Embedding *embedding, const int64_t *codes, float *features) {
+    for (uint64_t p = 0; p < embedding->channels; p++)
+        features += write_features(embedding, (uint64_t)codes[p], features);
+}
+
 /* Add the embedding of the P values, or codes, of a position to x [D]. */
 static void add_embedding(const Embedding *embedding, const int64_t *codes, float *x) {
     float features[MAX_CHANNELS * MAX_FEATURES];
-    uint64_t written = 0;
     if (embedding->table) {
         add(x, embedding->table + (uint64_t)*codes * embedding->dim, embedding->dim);
         return;
     }
-    for (uint64_t p = 0; p < embedding->channels; p++)
-        written += write_features(embedding, (uint64_t)codes[p], features + written);
+    write_position(embedding, codes, features);
     apply_linear(&embedding->of_features, features, 1, x, 1);
 }
 

@@ -188,7 +188,8 @@ class ExactNetwork:
 
     def embedding(self, embedding: nn.Module) -> Callable[[Tensor], Array]:
         """Return what embeds codes [.., P] as [.., D]."""
-        return self.model.values.embed_exactly(embedding, self.dense)
+        embed = self.arithmetic.Embedding(self.model.values.in_engine(embedding))
+        return lambda codes: embed(codes.flatten(0, -2).numpy()).reshape(*codes.shape[:-1], -1)
 
     def slabs(self, blocks: ModuleListOf[TransformerBlock], slab: Sequence[int]) -> Any:
         return self.arithmetic.Slabs(_layers(blocks, slab), self.model.config.heads, _neighbours(slab))

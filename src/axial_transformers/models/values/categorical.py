@@ -1,6 +1,5 @@
 """Values without an order, as in the paper: a table embeds them, and each has a logit."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -56,12 +55,6 @@ class CategoricalValues(Values):
 
     def in_engine(self, embedding: nn.Module) -> Categorical:
         return Categorical(table_of(embedding))
-
-    def embed_exactly(
-        self, embedding: nn.Module, dense: Callable[[nn.Module], Callable[[Array], Array]]
-    ) -> Callable[[Tensor], Array]:
-        table = table_of(embedding)
-        return lambda codes: table[codes.squeeze(-1).numpy()]
 
 
 class ValueEmbedding(Embedding):

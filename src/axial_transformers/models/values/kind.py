@@ -1,14 +1,14 @@
 """What every kind of values has."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from axial_transformers.engine import Array, Categorical, Ordinal
+from axial_transformers.engine import Categorical, Ordinal
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.values.activity import Activity
@@ -107,15 +107,4 @@ class Values(nn.Module, ABC):
 
     @abstractmethod
     def in_engine(self, embedding: nn.Module) -> Categorical | Ordinal:
-        """Return these values, embedded by `embedding`, as the engine has them."""
-
-    @abstractmethod
-    def embed_exactly(
-        self, embedding: nn.Module, dense: Callable[[nn.Module], Callable[[Array], Array]]
-    ) -> Callable[[Tensor], Array]:
-        """Return what embeds codes [*s, P] as [*s, dim], in exact arithmetic.
-
-        Args:
-            embedding: of `embedding` or `neighbour_numbers`.
-            dense: makes an exact function of a linear layer.
-        """
+        """Return these values, embedded by a layer of `embedding` or `neighbour_numbers`, as the engine has them."""

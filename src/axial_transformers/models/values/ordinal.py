@@ -1,6 +1,6 @@
 """Values with an order: features of numbers embed them, and a mixture of logistic distributions predicts them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import log
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from axial_transformers import engine
-from axial_transformers.engine import MIN_LOG_PRECISION, Array
+from axial_transformers.engine import MIN_LOG_PRECISION
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.values.activity import Activity, log_scale_of, scale_of
@@ -145,13 +145,6 @@ class OrdinalValues(Values):
         features = engine.Features(values.float().numpy(), differences.float().numpy(), engine.Linear(weight.T, bias))
         unit, most = np.float32(self.spread.item()), np.float32(self.max_log_precision)
         return engine.Ordinal(features, self.mixtures, unit, most, self.activity is not None, embedding.depth)
-
-    def embed_exactly(
-        self, embedding: nn.Module, dense: Callable[[nn.Module], Callable[[Array], Array]]
-    ) -> Callable[[Tensor], Array]:
-        assert isinstance(embedding, FeatureEmbedding)
-        linear = dense(embedding.linear)
-        return lambda codes: linear(self.features(codes, torch.float32).flatten(-2).numpy())
 
 
 class Features(NamedTuple):
