@@ -299,6 +299,14 @@ def test_settings_that_one_position_a_pixel_does_not_have_choose_another_layout(
     assert recipes.suited(run, Examples(x, ["zeros"] * 20)).model.layout == "columns"
 
 
+def test_a_layout_can_be_asked_for_before_the_values_are_known():
+    run = of_own_data().changed({"model.layout": "pixels"})
+    levels = np.linspace(0, 90, 16).astype(np.uint8).reshape(1, 4, 4, 1).repeat(3, -1)
+    assert recipes.suited(run, Examples(levels.repeat(20, 0), ["ramp"] * 20)).model.values == "ordinal"
+    with pytest.raises(ValueError, match="columns"):
+        recipes.suited(run.changed({"model.values": "categorical"}), Examples(levels, ["ramp"]))
+
+
 def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples():
     for shape, count, dim, batch, evaluated in (
         ((24, 24, 1), 489, 64, 8, 250),

@@ -88,10 +88,8 @@ def bits_map(
         ValueError: the model does not take x, label or cond.
     """
     x = model.check(x)
-    nats = partial(_nats_by_torch, model)
     network = exact_network(model)
-    if len(x) and not isinstance(network, str):
-        nats = network.nats
+    nats = partial(_nats_by_torch, model) if isinstance(network, str) or not len(x) else network.nats
     parts = [torch.as_tensor(nats(*part), device=x.device) for part in _parts(model, x, label, cond)]
     found = torch.cat(parts) / LOG2
     known = found.new_zeros(*found.shape[:-2], model.slices.start, found.shape[-1])
