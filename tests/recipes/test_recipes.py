@@ -65,6 +65,12 @@ def test_the_recipe_paper_trains_the_papers_model_of_any_images_without_addition
     ]
 
 
+def test_what_is_added_to_the_papers_model_brings_no_other_addition():
+    run = NAMED["paper"]().changed({"model.values": "ordinal", "model.centred": True})
+    model = recipes.suited(run, Examples(np.zeros((20, 4, 4, 3), np.uint8), ["zeros"] * 20)).model
+    assert (model.centred, model.activity, model.layout, model.convolution) == (True, False, "channels", 0)
+
+
 @pytest.mark.parametrize(("name", "rate", "dropout"), [("imagenet32", 1e-4, 0.04), ("imagenet64", 2e-4, 0.0)])
 def test_the_released_training_is_as_released(name, rate, dropout):
     recipe = NAMED[f"{name}_released"]()
