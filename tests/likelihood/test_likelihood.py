@@ -41,6 +41,7 @@ def test_bits_are_the_product_of_conditionals(config):
         small_config((2, 2, 1), 1, "frames", num_values=3),
         small_config((2, 1, 2), 2, num_values=2),
         small_config((2, 2), num_values=3, outer_layers=0),
+        small_config((1, 2), 2, "pixels", num_values=3, centred=True, activity=True, gated_convolutions=1),
     ],
     ids=lambda config: f"{'x'.join(map(str, config.shape))}, {config.channels} channels, {config.layout}",
 )
@@ -119,6 +120,15 @@ def test_dropout_is_off_in_evaluation_and_the_mode_is_restored():
     model.eval()
     bits_per_dim(model, x)
     assert not model.training
+
+
+@pairwise
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_examples_have_no_bits(config, dtype):
+    model = random_model(config, dtype)
+    nothing = random_values(model, 2)[:0]
+    assert bits_map(model, nothing).shape == nothing.shape
+    assert bits_per_dim(model, nothing).shape == (0,)
 
 
 def test_bits_are_float64_and_a_half_precision_model_is_scored_in_float32():

@@ -10,7 +10,7 @@ from axial_transformers.compression import fingerprint
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.storage.typed_json import from_json, to_json
-from tests.small_models import PAIRWISE, random_model, random_values, small_config
+from tests.small_models import CENTRED, PAIRWISE, random_model, random_values, small_config
 
 SMALL = {"dim": 8, "heads": 2, "num_values": 5}
 
@@ -77,7 +77,7 @@ def test_the_largest_value_is_one_to_the_channel_encoder():
         ({"channels": 3, "layout": "pixels"}, r"values=ordinal or model\.layout=columns"),
         ({"channels": 1, "layout": "pixels", "values": "ordinal"}, r"model\.layout=columns"),
         ({"channels": 9, "layout": "pixels", "values": "ordinal"}, r"model\.layout=columns"),
-        ({"channels": 3, "layout": "pixels", "values": "ordinal", "known_channels": 1}, r"model\.known_channels"),
+        ({"channels": 3, "layout": "pixels", "values": "ordinal", "known_channels": 1}, r"model\.layout=channels"),
         ({"channels": 3, "layout": "pixels", "values": "ordinal", "encoder_layers": 2}, r"model\.encoder_layers"),
         ({"channels": 3, "layout": "pixels", "values": "ordinal", "convolution": 1}, r"model\.convolution"),
     ],
@@ -102,6 +102,16 @@ def test_fingerprints_do_not_depend_on_how_the_layers_were_given(fields, given):
     )
     assert plain == explicit
     assert plain not in different
+
+
+def test_a_description_tells_models_apart():
+    """Settings that change the computation, one by one."""
+    changes = (
+        {}, {"layout": "columns"}, {"values": "ordinal"}, CENTRED, CENTRED | {"activity": True}, {"convolution": 1},
+        {"gated_convolutions": 1}, {"rotary": 9.0}, {"inner": "lstm"}, {"num_classes": 3}, {"encoder_layers": 4},
+    )  # fmt: skip
+    told = [small_config((3, 2), 2, **fields).describe() for fields in changes]
+    assert all(first != second for first, second in combinations(told, 2))
 
 
 def test_without_layers_an_outer_decoder_has_no_convolution():

@@ -10,7 +10,7 @@ import axial_transformers as axial
 from axial_transformers.engine import COEFFICIENT_BITS, LEVELS, level_scales
 from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.models.values import values_class
-from axial_transformers.models.values.activity import Activity, level_of
+from axial_transformers.models.values.activity import Activity, level_of, scale_of
 from axial_transformers.models.values.linear_prediction import LinearPrediction
 from axial_transformers.models.values.ordinal import Features, Mixture
 from tests.small_models import (
@@ -141,6 +141,13 @@ def test_an_activity_scales_the_components_of_odd_number():
     assert torch.allclose(found.means[:, ::2], 75 * means[:, ::2])
     assert torch.allclose(found.precisions[:, 1::2], (precisions.exp() / scales)[:, 1::2])
     assert torch.equal(found.precisions[:, ::2], small.precisions[:, ::2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_scales_are_those_of_the_engine_in_every_dtype_that_holds_them(dtype):
+    levels = torch.arange(int(level_of(torch.tensor(65_536 << COEFFICIENT_BITS), 65_536)) + 1)
+    expected = torch.from_numpy(level_scales()[0])[: len(levels)].clamp(max=torch.finfo(dtype).max)
+    assert torch.equal(scale_of(levels, dtype).float(), expected.float())
 
 
 def test_a_fitted_activity_finds_the_sizes_of_differences():

@@ -65,6 +65,12 @@ def test_the_recipe_paper_trains_the_papers_model_of_any_images_without_addition
     ]
 
 
+def test_what_is_added_to_the_papers_model_brings_no_other_addition():
+    run = NAMED["paper"]().changed({"model.values": "ordinal", "model.centred": True})
+    model = recipes.suited(run, Examples(np.zeros((20, 4, 4, 3), np.uint8), ["zeros"] * 20)).model
+    assert (model.centred, model.activity, model.layout, model.convolution) == (True, False, "channels", 0)
+
+
 @pytest.mark.parametrize(("name", "rate", "dropout"), [("imagenet32", 1e-4, 0.04), ("imagenet64", 2e-4, 0.0)])
 def test_the_released_training_is_as_released(name, rate, dropout):
     recipe = NAMED[f"{name}_released"]()
@@ -299,6 +305,14 @@ def test_settings_that_one_position_a_pixel_does_not_have_choose_another_layout(
     assert recipes.suited(run, Examples(x, ["zeros"] * 20)).model.layout == "columns"
 
 
+def test_a_layout_can_be_asked_for_before_the_values_are_known():
+    run = of_own_data().changed({"model.layout": "pixels"})
+    levels = np.linspace(0, 90, 16).astype(np.uint8).reshape(1, 4, 4, 1).repeat(3, -1)
+    assert recipes.suited(run, Examples(levels.repeat(20, 0), ["ramp"] * 20)).model.values == "ordinal"
+    with pytest.raises(ValueError, match="columns"):
+        recipes.suited(run.changed({"model.values": "categorical"}), Examples(levels, ["ramp"]))
+
+
 def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples():
     for shape, count, dim, batch, evaluated in (
         ((24, 24, 1), 489, 64, 8, 250),
@@ -311,7 +325,7 @@ def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples()
         run = recipes.custom(Examples(x, ["ramp"] * count, range=ValueRange(0, 2999)))
         assert (run.model.dim, run.training.batch_size, run.validate_on) == (dim, batch, evaluated)
         assert run.model.dim % (2 * run.model.heads) == 0
-        assert run.training.head_learning_rate == pytest.approx(0.04 / dim)
+        assert run.training.head_learning_rate == (None if shape[-1] == 3 else pytest.approx(0.04 / dim))
         assert training_flops(run.model) * batch <= 12e9
         assert sum(parameters(run.model).values()) <= x.size or dim == 16
 

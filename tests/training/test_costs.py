@@ -85,11 +85,12 @@ def test_a_step_that_clearly_does_not_fit_is_refused_in_one_line(monkeypatch):
         check_memory(found, TRAINING)
 
 
+@pytest.mark.parametrize("inner", [{"inner_layers": 2}, {"inner": "lstm"}], ids=str)
 @pytest.mark.parametrize("convolutions", [0, 1, 2])
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 4)])
-def test_caches_of_decoding_hold_what_is_said(shape, convolutions):
+def test_caches_of_decoding_hold_what_is_said(shape, convolutions, inner):
     """One cache a masked layer, each made anew for every slab: the largest number alive at once is one of each."""
-    model = AxialTransformer(small_config(shape, inner_layers=2, gated_convolutions=convolutions))
+    model = AxialTransformer(small_config(shape, gated_convolutions=convolutions, **inner))
     stacks = (*model.outer_decoders, model.inner_decoder)
     kept = [tensor for stack in stacks for block in stack.start(1) for part in block for tensor in part]
     assert sum(tensor.numel() for tensor in kept) == cache_numbers(model.config)

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.optimizer import clip_gradients, ema_decay, update_average
+from axial_transformers.training.optimizer import clip_gradients, ema_decay, optimizers, step_all, update_average
+from tests.small_models import small_model
 
 
 def layer(weight: list[float]) -> nn.Linear:
@@ -42,3 +43,18 @@ def test_the_average_moves_by_what_the_decay_leaves():
     update_average(average, model, 0.75)
     assert average.weight.tolist() == [[2.0, 1.0]]
     assert model.weight.tolist() == [[5.0, -2.0]]
+
+
+@pytest.mark.parametrize("layout", ["columns", "pixels"])
+def test_the_last_layer_of_each_head_has_a_rate_of_its_own(layout):
+    """The first step of Adam moves each number by its rate."""
+    model = small_model((2, 3), 3, layout)
+    config = TrainConfig(learning_rate=1e-2, head_learning_rate=1e-3, device="cpu")
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    step_all(optimizers(model, config), config, 1e-2)
+    moved = {name: (parameter - before[name]).abs().max().item() for name, parameter in model.named_parameters()}
+    slow = {name for name, size in moved.items() if size == pytest.approx(1e-3, rel=1e-3)}
+    heads = {name for name in before if name.startswith("head.") and len(before[name]) == model.values.outputs}
+    assert slow == heads

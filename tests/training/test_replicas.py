@@ -13,14 +13,17 @@ from torch.distributed.tensor import DTensor
 
 from axial_transformers.data import Examples
 from axial_transformers.data.value_range import ValueRange
+from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import rank
 from axial_transformers.training import TrainConfig, checkpoints, step, train
 from tests.launching import fork
-from tests.small_models import random_model, small_config
+from tests.small_models import CENTRED, random_model, small_config
 
 STEPS = 4
 MODEL = small_config((3, 2), 2, dim=8, heads=2, inner="lstm", mlp_ratio=2.0)
-"""Every kind of parameter: attention in encoder and outer decoder, tall and wide matrices, an LSTM."""
+"""Attention in encoder and outer decoder, tall and wide matrices, an LSTM."""
+PIXELS = small_config((3, 2), 2, "pixels", dim=8, heads=2, gated_convolutions=2, activity=True, **CENTRED)
+"""Every other kind of parameter: gated convolutions, features of values, chained heads."""
 VALUES = np.random.default_rng(1).integers(0, 5, (24, 3, 2, 2), dtype=np.uint8)
 USUAL = TrainConfig(
     steps=STEPS, batch_size=12, warmup_steps=0, learning_rate=1e-2, device="cpu", precision="float32",
@@ -42,7 +45,9 @@ def whole(tensor: Tensor) -> Tensor:
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
 
 
-def trained(folder: Path, processes: int, **options: Any) -> list[dict[str, Tensor]]:
+def trained(
+    folder: Path, processes: int, config: AxialTransformerConfig = MODEL, **options: Any
+) -> list[dict[str, Tensor]]:
     """What each process had: its weights before the last step, and the gradients of the first."""
     folder.mkdir()
 
@@ -61,7 +66,7 @@ def trained(folder: Path, processes: int, **options: Any) -> list[dict[str, Tens
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(step, "clip_gradients", record)
             examples = Examples(VALUES, [str(i) for i in range(len(VALUES))], range=ValueRange(0, 4))
-            model = random_model(MODEL, torch.float32, seed=number)  # the first process's weights are everyone's
+            model = random_model(config, torch.float32, seed=number)  # the first process's weights are everyone's
             train(model, examples, replace(USUAL, **options), folder / "run", resume=True)
         save_file(seen, folder / f"{number}.safetensors")
         return 0
@@ -82,11 +87,15 @@ def assert_equal_in_all(ranks: list[dict[str, Tensor]]) -> None:
         assert not differ, differ
 
 
-@pytest.mark.parametrize("options", PAIRS, ids=lambda options: "-".join(options))
-def test_all_processes_have_the_same_weights(tmp_path, options):
-    ranks = trained(tmp_path / "run", 3 if len(options) == 1 else 2, **options)
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [*((MODEL, options) for options in PAIRS), *((PIXELS, options) for options in PAIRS[1:4])],
+    ids=lambda value: value.layout if isinstance(value, AxialTransformerConfig) else "-".join(value),
+)
+def test_all_processes_have_the_same_weights(tmp_path, config, options):
+    ranks = trained(tmp_path / "run", 3 if len(options) == 1 else 2, config, **options)
     assert_equal_in_all(ranks)
-    before = dict(random_model(MODEL, torch.float32).named_parameters())
+    before = dict(random_model(config, torch.float32).named_parameters())
     assert all((ranks[0][name] - each).abs().max() > 1e-3 for name, each in before.items() if name in ranks[0])
 
 

@@ -16,9 +16,10 @@ The encoder knows all values, so it needs one parallel pass; the decoder needs t
 arithmetic the two would differ in the last bits, and one wrong interval would make the rest of the stream unreadable.
 
 A value of probability p has an interval of about 2^PRECISION p integers, and costs -log2 p bits. The images of a chunk
-share one stream. It goes row by row; in each row, GROUP images after GROUP images; of these, position after position:
+share one stream. It goes row by row; in each row, GROUP images after GROUP images; of these, position after position;
+at a position, value after value (layout `pixels` has several):
 
-    row 0    images 0 .. 23:   position 0 of image 0, of image 1, .. of image 23, position 1 of image 0, ..
+    row 0    images 0 .. 23:   value 0 of image 0, of image 1, .. of image 23, value 1 of image 0, ..
              images 24 .. 47:  ..
     row 1    images 0 .. 23:   ..
 
@@ -94,7 +95,7 @@ def archive_dtype(config: AxialTransformerConfig) -> np.dtype[Any]:
 
 
 def in_order(intervals: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return intervals [N, rows, L, 2] in the order of a stream, [N rows L, 2]."""
+    """Return intervals [N, rows, L P, 2] in the order of a stream, [N rows L P, 2]."""
     ordered = []
     for row in range(intervals.shape[1]):
         for first in range(0, len(intervals), GROUP):

@@ -276,8 +276,10 @@ def cache_numbers(config: AxialTransformerConfig) -> int:
     for level, layers in enumerate(config.layers_of_outer_decoders):
         vectors += 2 * layers // (len(shape) - level) * prod(shape[level:])
         vectors += layers * config.gated_convolutions * prod(shape[level + 1 :])
-    vectors += 2 * config.inner_layers * shape[-1] if config.inner == "attention" else 2
-    vectors += 2 * config.inner_layers * config.gated_convolutions
+    if config.inner == "lstm":
+        vectors += 2
+    else:
+        vectors += 2 * config.inner_layers * (shape[-1] + config.gated_convolutions)
     return config.dim * vectors
 
 

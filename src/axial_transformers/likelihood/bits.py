@@ -89,7 +89,7 @@ def bits_map(
     """
     x = model.check(x)
     network = exact_network(model)
-    nats = partial(_nats_by_torch, model) if isinstance(network, str) else network.nats
+    nats = partial(_nats_by_torch, model) if isinstance(network, str) or not len(x) else network.nats
     parts = [torch.as_tensor(nats(*part), device=x.device) for part in _parts(model, x, label, cond)]
     found = torch.cat(parts) / LOG2
     known = found.new_zeros(*found.shape[:-2], model.slices.start, found.shape[-1])

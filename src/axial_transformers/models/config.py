@@ -150,10 +150,6 @@ class AxialTransformerConfig:
             "model.activity needs predictions: choose model.centred=True or model.activity=False",
         )
         _require(
-            self.has_order or self.layout != "pixels",
-            "model.layout=pixels needs values with an order: choose model.values=ordinal or model.layout=columns",
-        )
-        _require(
             self.inner == "attention" or self.inner_layers == 1,
             "an lstm inner decoder is one layer: set model.inner_layers to 1",
         )
@@ -178,6 +174,10 @@ class AxialTransformerConfig:
             f"{axes} axes are too many for model.gated_convolutions: choose 0",
         )
         _require(
+            self.has_order or self.layout != "pixels",
+            "model.layout=pixels needs values with an order: choose model.values=ordinal or model.layout=columns",
+        )
+        _require(
             self.layout != "pixels" or 2 <= self.channels <= MAX_DEPTH,
             f"model.layout=pixels is for 2 to {MAX_DEPTH} channels, not {self.channels}: choose model.layout=columns",
         )
@@ -185,6 +185,10 @@ class AxialTransformerConfig:
             self.layout != "pixels" or not (self.layers_of_encoder or self.convolution),
             "model.layout=pixels has no channel encoder, and no convolution of values: set model.encoder_layers and "
             "model.convolution to 0, or choose model.layout=columns",
+        )
+        _require(
+            self.layout != "pixels" or not self.known_channels,
+            "model.layout=pixels generates all channels: choose model.known_channels=0 or model.layout=channels",
         )
         _require(prod(self.shape) * self.channels <= 1 << 31, f"model.shape {self.shape} has too many positions")
         _require(channels <= MAXIMUM, f"{channels} channels are more than {MAXIMUM}")
@@ -280,7 +284,8 @@ class AxialTransformerConfig:
     def _describe_values(self) -> str:
         mixtures = f", mixtures of {self.mixtures}" if self.has_order else ""
         centred = ", centred on a linear prediction" if self.centred else ""
-        return f"{self.values}{mixtures}{centred}"
+        activity = ", in units of an activity" if self.activity else ""
+        return f"{self.values}{mixtures}{centred}{activity}"
 
     def describe(self) -> dict[str, str]:
         """Return rows (name, value)."""

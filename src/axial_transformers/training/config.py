@@ -35,7 +35,7 @@ class TrainConfig:
     learning_rate: Annotated[float, POSITIVE] = 2e-4
     """Adam's step size after the warm-up."""
     head_learning_rate: Annotated[float | None, POSITIVE] = None
-    """Adam's step size for the head's last layer. None: learning_rate."""
+    """Adam's step size for the last layer of the head, or of each head. None: learning_rate."""
     muon_learning_rate: Annotated[float, POSITIVE] = 0.02
     """Muon's step size, about the spectral norm of a step."""
     muon_weight_decay: Annotated[float, SHARE] = 0.0

@@ -14,6 +14,7 @@ from torch.optim import Adam, Optimizer
 
 from axial_transformers.layers.blocks import block_matrices
 from axial_transformers.likelihood.bits import LOG2
+from axial_transformers.models import AxialTransformer
 from axial_transformers.ops.torch_private import add_to_each, lerp_each, lerp_each_in_place, multiply_each
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.parallelism import local_shard, shard_like, sum_over_shards
@@ -24,8 +25,6 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 FLOOR = 0.1
 """Least norm by which a matrix is divided before it is orthogonalised, in nats/dim per unit of weight. Singular values
 below a 500th of that, 3.4445^-5, stay small: they are noise, of which a full step would be a step at random."""
-HEAD = "head.1."
-"""Prefix of the parameters of the head's last layer."""
 MAX_NUMBERS = 2**22
 """Most numbers orthogonalised at a time; bounds the memory."""
 
@@ -159,16 +158,12 @@ def ema_decay(step: int, config: TrainConfig) -> float:
     return min(config.ema_decay, (1 + step) / (RISE + step))
 
 
-def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
+def optimizers(model: AxialTransformer, config: TrainConfig) -> list[Optimizer]:
     """Return Adam; or Muon for the matrices of the blocks, and Adam for the rest."""
     matrices = block_matrices(model) if config.optimizer == "muon" else {}
-    head = []
-    others = []
-    for name, parameter in model.named_parameters():
-        if name.startswith(HEAD):
-            head.append(parameter)
-        elif parameter not in matrices:
-            others.append(parameter)
+    head = [parameter for layer in model.head.last_layers() for parameter in layer.parameters()]
+    apart = {*matrices, *head}
+    others = [parameter for parameter in model.parameters() if parameter not in apart]
     share = (config.head_learning_rate or config.learning_rate) / config.learning_rate
     groups: list[dict[str, Any]] = [{"params": others}, {"params": head, "share": share}]
     fused = others[0].device.type in ("cpu", "cuda")

@@ -50,8 +50,9 @@ def level_of(sums: Integer[Tensor, "*s"], num_values: int) -> Integer[Tensor, "*
 
 
 def scale_of(levels: Integer[Tensor, "*s"], dtype: torch.dtype) -> Float[Tensor, "*s"]:
-    """Return the middles of levels: (17 + 2 m) 2^n / 32 of level 8 n + m, which are exact."""
-    return (17 + 2 * (levels % 8) << levels // 8).to(dtype) / 32
+    """Return the middles of levels, (17 + 2 m) 2^n / 32 of level 8 n + m: exact, but for the largest in float16."""
+    scales = (17 + 2 * (levels % 8) << levels // 8).double() / 32
+    return scales.clamp(max=torch.finfo(dtype).max).to(dtype)
 
 
 def log_scale_of(levels: Integer[Tensor, "*s"], dtype: torch.dtype) -> Float[Tensor, "*s"]:
