@@ -177,7 +177,8 @@ def test_the_exponents_of_a_page_are_those_that_are_counted():
 def test_a_page_quotes_the_stored_measurements(page, title, script, stored, capsys):
     for name in stored:
         benchmark_commands.run(script, ["table", "--out", str(MEASURED / name)])
-    printed = re.findall(r"(\d+\.\d+) ± (\d+\.\d+)", capsys.readouterr().out)
+    out = capsys.readouterr().out
+    printed = [pair for error in (r" ± (\d+\.\d+)", r" \((\d+\.\d+)\)") for pair in re.findall(r"(\d+\.\d+)" + error, out)]
     rounded = {f"{float(mean):.{n}f} ± {float(error):.{n}f}" for mean, error in printed for n in (2, 3)}
     (section,) = (part for part in (DOCS / page).read_text().split("\n## ") if part.startswith(title))
     quoted = re.findall(r"\d+\.\d+ ± \d+\.\d+", section)
