@@ -178,7 +178,7 @@ def test_a_page_quotes_the_stored_measurements(page, title, script, stored, caps
     for name in stored:
         benchmark_commands.run(script, ["table", "--out", str(MEASURED / name)])
     out = capsys.readouterr().out
-    printed = [pair for error in (r" ± (\d+\.\d+)", r" \((\d+\.\d+)\)") for pair in re.findall(r"(\d+\.\d+)" + error, out)]
+    printed = re.findall(r"(\d+\.\d+) ± (\d+\.\d+)", out) + re.findall(r"(\d+\.\d+) \((\d+\.\d+)\)", out)
     rounded = {f"{float(mean):.{n}f} ± {float(error):.{n}f}" for mean, error in printed for n in (2, 3)}
     (section,) = (part for part in (DOCS / page).read_text().split("\n## ") if part.startswith(title))
     quoted = re.findall(r"\d+\.\d+ ± \d+\.\d+", section)
