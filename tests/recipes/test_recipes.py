@@ -313,6 +313,15 @@ def test_a_layout_can_be_asked_for_before_the_values_are_known():
         recipes.suited(run.changed({"model.values": "categorical"}), Examples(levels, ["ramp"]))
 
 
+def test_given_channels_of_own_data_need_a_channel_encoder():
+    x = np.zeros((20, 4, 4, 3), np.uint8)
+    asked = {"model.values": "ordinal", "model.known_channels": 1}
+    with pytest.raises(ValueError, match=r"model\.encoder_layers"):
+        recipes.suited(of_own_data().changed(asked), Examples(x, ["zeros"] * 20))
+    run = recipes.suited(of_own_data().changed(asked | {"model.encoder_layers": 2}), Examples(x, ["zeros"] * 20))
+    assert run.model.layout == "channels"
+
+
 def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples():
     for shape, count, dim, batch, evaluated in (
         ((24, 24, 1), 489, 64, 8, 250),

@@ -170,26 +170,11 @@ class AxialTransformerConfig:
             f"{MAX_WINDOW:,}: choose a smaller one",
         )
         _require(
-            3 ** (axes - 1) * 2 * bool(self.gated_convolutions) <= MAX_WINDOW,
+            not self.gated_convolutions or 2 * 3 ** (axes - 1) <= MAX_WINDOW,
             f"{axes} axes are too many for model.gated_convolutions: choose 0",
         )
-        _require(
-            self.has_order or self.layout != "pixels",
-            "model.layout=pixels needs values with an order: choose model.values=ordinal or model.layout=columns",
-        )
-        _require(
-            self.layout != "pixels" or 2 <= self.channels <= MAX_DEPTH,
-            f"model.layout=pixels is for 2 to {MAX_DEPTH} channels, not {self.channels}: choose model.layout=columns",
-        )
-        _require(
-            self.layout != "pixels" or not (self.layers_of_encoder or self.convolution),
-            "model.layout=pixels has no channel encoder, and no convolution of values: set model.encoder_layers and "
-            "model.convolution to 0, or choose model.layout=columns",
-        )
-        _require(
-            self.layout != "pixels" or not self.known_channels,
-            "model.layout=pixels generates all channels: choose model.known_channels=0 or model.layout=channels",
-        )
+        if self.layout == "pixels":
+            self._check_pixels()
         _require(prod(self.shape) * self.channels <= 1 << 31, f"model.shape {self.shape} has too many positions")
         _require(channels <= MAXIMUM, f"{channels} channels are more than {MAXIMUM}")
         _require(
@@ -208,6 +193,26 @@ class AxialTransformerConfig:
         for level, number in enumerate(self.layers_of_outer_decoders):
             _check_round(f"model.outer_layers[{level}]", number, axes - level)
         _require(self.layers <= MAX_LAYERS, f"{layers} add up to {self.layers}, more than {MAX_LAYERS}")
+
+    def _check_pixels(self) -> None:
+        """Raise ValueError for what a model with one position a pixel does not have."""
+        _require(
+            self.has_order,
+            "model.layout=pixels needs values with an order: choose model.values=ordinal or model.layout=columns",
+        )
+        _require(
+            2 <= self.channels <= MAX_DEPTH,
+            f"model.layout=pixels is for 2 to {MAX_DEPTH} channels, not {self.channels}: choose model.layout=columns",
+        )
+        _require(
+            not self.layers_of_encoder and not self.convolution,
+            "model.layout=pixels has no channel encoder, and no convolution of values: set model.encoder_layers and "
+            "model.convolution to 0, or choose model.layout=columns",
+        )
+        _require(
+            not self.known_channels,
+            "model.layout=pixels generates all channels: choose model.known_channels=0 or model.layout=channels",
+        )
 
     def _fill_in(self, layout: Layout) -> None:
         """Replace None by numbers: stored files do not depend on later defaults."""
