@@ -120,7 +120,7 @@ def test_a_recipes_step_fits_the_machine_that_it_names(name, tmp_path):
     [
         ("digits", 100, "linear"),
         ("fashion_mnist", 200, "linear"),
-        ("clips32", 60, "linear"),
+        ("clips32", 100, "linear"),
         ("clips32_frames", 100, "cosine"),
         ("photos32", 150, "linear"),
         ("imagenet32", 5_000, "constant"),

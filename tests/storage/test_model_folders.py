@@ -241,7 +241,7 @@ def test_the_models_of_the_package_are_read_by_name_as_float32_and_are_small(tmp
     caplog.set_level(logging.INFO, "axial_transformers")
     monkeypatch.chdir(tmp_path)
     assert {"fashion_mnist", "fashion_mnist_wide", "photos32", "clips32"} <= {*shipped_names()}
-    assert sum(path.stat().st_size for path in SHIPPED.rglob("*")) < 8e6
+    assert sum(path.stat().st_size for path in SHIPPED.rglob("*")) < 9e6
     for name in shipped_names():
         model = AxialTransformer.from_pretrained(name)
         assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
