@@ -26,8 +26,18 @@ SOURCES = ROOT / "src" / "axial_transformers" / "engine"
 BUILD = ROOT / "build" / "engine"
 COMPILER = "ziglang==0.17.1"
 FLAGS = ["-std=c99", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno"]
-LEVELS = {"x86_64": ("v2", "v3", "v4"), "aarch64": ("aarch64",)}
+LEVELS = {"x86_64": ("v2", "v3", "v3_vnni", "v4", "v4_vnni"), "aarch64": ("aarch64", "aarch64_dot")}
 """For each processor, the levels of its instruction set: the same source is compiled for each."""
+FLAGS_OF_LEVEL = {
+    "v2": ("-mcpu=x86_64_v2", "-march=x86-64-v2"),
+    "v3": ("-mcpu=x86_64_v3", "-march=x86-64-v3"),
+    "v3_vnni": ("-mcpu=x86_64_v3+avxvnni", "-march=x86-64-v3 -mavxvnni"),
+    "v4": ("-mcpu=x86_64_v4", "-march=x86-64-v4"),
+    "v4_vnni": ("-mcpu=x86_64_v4+avx512vnni", "-march=x86-64-v4 -mavx512vnni"),
+    "aarch64": ("", ""),
+    "aarch64_dot": ("-mcpu=generic+dotprod", "-march=armv8.2-a+dotprod"),
+}
+"""For zig, and for another compiler."""
 WHEELS = {
     "x86_64-linux": "manylinux_2_17_x86_64",
     "aarch64-linux": "manylinux_2_17_aarch64",
@@ -99,10 +109,9 @@ def compiled(target: str) -> Path:
 
     run(*FLAGS, f'-DSOURCES="{sources_digest()}"', "-c", "-o", objects[0], SOURCES / "levels.c")
     for level in LEVELS[processor]:
-        flags = [f"-DLEVEL={level}"]
-        if processor == "x86_64":
-            flags.append(f"-march=x86-64-{level}" if own else f"-mcpu=x86_64_{level}")
-        if level == "v4":
+        of_zig, of_other = FLAGS_OF_LEVEL[level]
+        flags = [f"-DLEVEL={level}", *(of_other if own else of_zig).split()]
+        if level.startswith("v4"):
             flags.append("-mprefer-vector-width=512")
         objects.append(folder / f"{level}.o")
         run(*FLAGS, *flags, "-c", "-o", objects[-1], SOURCES / "engine.c")

@@ -42,6 +42,8 @@ def test_known_values_have_the_models_likelihood_and_from_the_reference_the_same
     np.testing.assert_allclose(nats, torch.stack(expected, -2).detach(), rtol=rounded, atol=1e-4)
     assert nats.tobytes() == slow.nats(x, given).tobytes()
     assert fast.intervals(x, given).tobytes() == slow.intervals(x, given).tobytes()
+    fast, slow = ExactNetwork(model, network, integers=True), ExactNetwork(model, reference, integers=True)
+    assert fast.intervals(x, given).tobytes() == slow.intervals(x, given).tobytes()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in VARIANTS if "known" not in kind])

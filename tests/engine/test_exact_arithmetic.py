@@ -11,12 +11,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from axial_transformers.engine import arithmetic, network, reference, structures
+from axial_transformers.engine import arithmetic, network, reference, rounded_linear, structures
 from axial_transformers.engine.definition import (
     GROUP,
     MASKED,
     MIN_STATE,
     PRECISION,
+    AnyLinear,
     Attention,
     Categorical,
     Feedforward,
@@ -46,10 +47,14 @@ def random_numbers(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def random_block(seed: int, line: Line = MASKED) -> list[Layer]:
-    def linear(inputs: int, outputs: int) -> Linear:
+def unchanged(layer: Linear) -> Linear:
+    return layer
+
+
+def random_block(seed: int, line: Line = MASKED, rounded=unchanged) -> list[Layer]:
+    def linear(inputs: int, outputs: int) -> AnyLinear:
         weight, bias = random_numbers(inputs, outputs, seed=seed + outputs), random_numbers(outputs, seed=seed)
-        return Linear(weight / np.float32(inputs**0.5), bias)
+        return rounded(Linear(weight / np.float32(inputs**0.5), bias))
 
     norm = Norm(1 + random_numbers(D, seed=seed) / 8, random_numbers(D, seed=seed + 1))
     rotations = random_numbers(LENGTH, D // 2, seed=seed)
@@ -57,9 +62,10 @@ def random_block(seed: int, line: Line = MASKED) -> list[Layer]:
     return [attention, Feedforward(norm, linear(D, HIDDEN), linear(HIDDEN, D))]
 
 
-def outputs_of(arithmetic) -> list[np.ndarray]:
+def outputs_of(arithmetic, rounded=unchanged) -> list[np.ndarray]:
     """What random weights give: the last slab, the context of known ones, nats and intervals of a row, twice."""
-    slabs = arithmetic.Slabs([*random_block(1, Line(5, 1)), *random_block(2), *random_block(3, Line(2, 5))], 2)
+    blocks = [random_block(n, line, rounded) for n, line in ((1, Line(5, 1)), (2, MASKED), (3, Line(2, 5)))]
+    slabs = arithmetic.Slabs([layer for block in blocks for layer in block], 2)
     state = slabs.start(20, LENGTH, 10)
     for i in range(LENGTH):
         u = slabs.step(random_numbers(20, D, seed=i), i, state)
@@ -67,9 +73,9 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
     kind = Categorical(random_numbers(VALUES, D))
     slabs.add_upper(context, np.arange(len(context))[:, None] % VALUES, kind, LENGTH, 10)
     found = [u, context, arithmetic.Embedding(kind)(np.arange(VALUES)[:, None])]
-    wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
-    head = Head(None, Linear(random_numbers(D, VALUES), random_numbers(VALUES)))
-    layers = [*random_block(1), *random_block(2)]
+    wide = rounded(Linear(random_numbers(D, 4 * D), random_numbers(4 * D)))
+    head = Head(None, rounded(Linear(random_numbers(D, VALUES), random_numbers(VALUES))))
+    layers = [*random_block(1, MASKED, rounded), *random_block(2, MASKED, rounded)]
     output = Output(layers[0].norm, [head], kind)
     for inner, heads in (layers, 2), (Lstm(layers[2].norm, wide, wide), 0):
         known = np.random.default_rng(5).integers(0, VALUES, (26, 3, 1))
@@ -174,10 +180,11 @@ def test_layers_equal_their_reference_at_every_level(of_reference, level, monkey
     assert door.library().level == level
     right = ctypes.c_int(0)
     door.library().check_arithmetic(ctypes.byref(right))
-    found = outputs_of(network)
+    found, of_integers = outputs_of(network), outputs_of(network, rounded_linear)
     door.library.cache_clear()
     assert right.value == 1
     assert_same_bits(of_reference, found)
+    assert_same_bits(outputs_of(reference, rounded_linear), of_integers)
 
 
 @pytest.mark.parametrize("flags", [["-ffast-math"], ["-ffp-contract=fast", "-mfma"]])

@@ -33,6 +33,7 @@ def main(count: int, seed: int) -> None:
         config, examples = random_config(draw), draw.randint(1, 5)
         model = random_model(config, torch.float32)
         x, given = random_values(model, examples), Conditioning(**random_given(model, examples))
-        fast, slow = ExactNetwork(model, network), ExactNetwork(model, reference)
+        integers = draw.random() < 0.5
+        fast, slow = ExactNetwork(model, network, integers), ExactNetwork(model, reference, integers)
         assert fast.nats(x, given).tobytes() == slow.nats(x, given).tobytes(), (config, examples)
         assert fast.intervals(x, given).tobytes() == slow.intervals(x, given).tobytes(), (config, examples)

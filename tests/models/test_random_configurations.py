@@ -10,6 +10,7 @@ import random
 from datetime import date
 from math import prod
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,9 @@ from torch import Tensor, nn
 import axial_transformers as axial
 from axial_transformers.compression import container
 from axial_transformers.decoding.sampling import has_gumbel_noise, noise_for
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.engine import PRECISION
+from axial_transformers.exact.network import ExactNetwork
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.models.values import values_class
 from experiments.dependencies import check, influence
@@ -168,7 +171,8 @@ def test_compiled_samples_equal_the_eager_ones(seed, record_property):
 def test_archives_of_samples_are_restored_and_as_long_as_the_model_says(seed):
     """Beyond the bits of the values, a chunk has 40 to 73: a byte for the number of files, and the coder's state.
 
-    The state is stored in 64 bits. It is from 31 to 63 bits long, and of these 31 to 32 were there before the values.
+    The bits are those of the frequencies that the network of archives gives. The state is stored in 64 bits. It is from
+    31 to 63 bits long, and of these 31 to 32 were there before the values.
     """
     model = model_of(seed)
     if model.config.known_channels:
@@ -179,6 +183,7 @@ def test_archives_of_samples_are_restored_and_as_long_as_the_model_says(seed):
     assert torch.equal(axial.decompress(model, archive, label).long(), sampled)
     length = len(archive) - container.read_header(io.BytesIO(archive)).starts[0]
     positions = len(model.order)
-    beyond = 8 * length - float(axial.bits_per_dim(model, sampled, label).sum()) * positions
+    intervals = ExactNetwork(model, integers=True).intervals(model.check(sampled), Conditioning(label))
+    beyond = 8 * length - float((PRECISION - np.log2(intervals[..., 1])).sum())
     rounding = 0.01 * BATCH * positions
     assert 32 - rounding <= beyond <= 65 + rounding

@@ -1,4 +1,4 @@
-/* axl: restore the values of an archive of the package axial-transformers that carries its model (format version 6).
+/* axl: restore the values of an archive of the package axial-transformers that carries its model (format version 7).
 
    C99 and the standard library. The network and the coder are those of the package's engine, the files *.h that are
    included here; `make axl` joins them and this file into one, build/axl.c, which is all that is needed:
@@ -26,7 +26,7 @@
 #include <stdio.h>
 
 enum {
-    VERSION = 6, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256,
+    VERSION = 7, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256,
     MAX_DEPTH = 16, /* levels of JSON */
     MAX_TENSORS = 1 << 16, MAX_CONFIG = 1 << 16, NUMBERS_PER_BYTE = 32, CODE_OF_STEP = 240, CODE_OF_PRECISION = 112,
     MAX_NEIGHBOURS = 256, MAX_WINDOW = 4096 /* positions */
@@ -593,6 +593,9 @@ static void read_config(Bytes text) {
         fail("the archive's model is of no kind that this program knows");
 }
 
+static Work work;
+static Extent extent; /* of all layers */
+
 /* Tensors ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -603,6 +606,7 @@ typedef struct {
     float *values;    /* with room up to whole tiles */
     int64_t *numbers; /* of COEFFICIENTS */
     Linear *layer;    /* the layer whose weight it is */
+    int floats;       /* of that layer: it is not rounded to integers */
 } Tensor;
 
 /* The functions that build the network add the tensors that it needs. They are filled later, all at once. */
@@ -636,23 +640,48 @@ static float *matrix(const char *name, uint64_t rows, uint64_t columns) {
 }
 
 /* Add weight and bias of a layer, which stays where it is in memory; NULL: there is no bias. */
-static void add_linear(Linear *layer, const char *weight, const char *bias, uint64_t inputs, uint64_t outputs) {
+static Tensor *add_linear(Linear *layer, const char *weight, const char *bias, uint64_t inputs, uint64_t outputs) {
+    Tensor *tensor = tensor_of(TRAINED, weight, outputs, inputs, 0);
+    if (inputs > MAX_INPUTS) fail("a layer of the model has more than %d inputs", MAX_INPUTS);
     layer->inputs = inputs;
     layer->outputs = outputs;
-    tensor_of(TRAINED, weight, outputs, inputs, 0)->layer = layer;
+    tensor->layer = layer;
     layer->bias = bias ? matrix(bias, outputs, 0) : floats((outputs + TILE - 1) / TILE * TILE);
+    extent.inputs = LARGER(extent.inputs, inputs);
+    return tensor;
 }
 
-static void read_linear(Linear *layer, const char *prefix, uint64_t inputs, uint64_t outputs) {
-    add_linear(layer, text_of("%s.weight", prefix), text_of("%s.bias", prefix), inputs, outputs);
+static Tensor *read_linear(Linear *layer, const char *prefix, uint64_t inputs, uint64_t outputs) {
+    return add_linear(layer, text_of("%s.weight", prefix), text_of("%s.bias", prefix), inputs, outputs);
 }
 
-static void pack(Linear *layer, const float *weight) {
+/* Add a layer of the features of values. */
+static void read_features(Linear *layer, const char *prefix, uint64_t inputs, uint64_t outputs) {
+    read_linear(layer, prefix, inputs, outputs)->floats = 1;
+}
+
+static void pack_floats(Linear *layer, const float *weight) {
     uint64_t inputs = layer->inputs, tiles = (layer->outputs + TILE - 1) / TILE;
     layer->weight = floats(product(product(tiles, inputs), TILE));
     for (uint64_t o = 0; o < layer->outputs; o++)
         for (uint64_t k = 0; k < inputs; k++)
             layer->weight[(o / TILE * inputs + k) * TILE + o % TILE] = weight[o * inputs + k];
+}
+
+static void round_weights(Linear *layer, const float *weight) {
+    uint64_t inputs = layer->inputs, outputs = layer->outputs, size = (outputs + TILE - 1) / TILE * TILE;
+    uint8_t *row = take(inputs, 1);
+    int8_t *integers = take(inputs, 1);
+    product(inputs + STEP, outputs + TILE); /* then the next line does not overflow */
+    layer->integers = take(bytes_of_weights(inputs, outputs), 1);
+    layer->steps = floats(size);
+    layer->totals = take(size, sizeof(int32_t));
+    for (uint64_t o = 0; o < outputs; o++, weight += inputs) {
+        layer->steps[o] = round_row(weight, inputs, row);
+        for (uint64_t k = 0; k < inputs; k++)
+            integers[k] = (int8_t)(row[k] - OFFSET);
+        pack_integers(layer, o, integers);
+    }
 }
 
 static void turn_by(double *cosine, double *sine, double c, double s) {
@@ -720,7 +749,7 @@ static void read_tensors(Stream stream, Sha256 *sha) {
         }
         check_stream(&stream);
         add_to_fingerprint(sha, tensor);
-        if (tensor->layer) pack(tensor->layer, tensor->values);
+        if (tensor->layer) (tensor->floats ? pack_floats : round_weights)(tensor->layer, tensor->values);
     }
     if (stream.at != stream.count || stream.state != MIN_STATE) fail("the model of the archive is damaged: it ends otherwise");
 }
@@ -736,9 +765,6 @@ typedef struct {
     uint64_t slabs; /* in the window of a gated convolution; 0: blocks have none */
     Grid grid;      /* where these windows lie */
 } Stack;
-
-static Work work;
-static Extent extent; /* of all layers */
 
 static Norm read_norm(const char *prefix) {
     const char *gain = text_of("%s.weight", prefix), *bias = text_of("%s.bias", prefix);
@@ -951,7 +977,7 @@ static void read_network(void) {
     read_positions(network.tables, "position.tables");
     if (config.num_classes) network.labels = matrix("labels.embed.table", (uint64_t)config.num_classes + 1, dim);
     if (config.ordinal) {
-        read_linear(&row->embedding.of_features, "embed_value.linear", config.depth * network.features, dim);
+        read_features(&row->embedding.of_features, "embed_value.linear", config.depth * network.features, dim);
         network.spread = tensor_of(EXACT, "values.spread", 0, 0, 0)->values;
         if (config.centred) read_sums(&network.prediction, "values.prediction.coefficients", 1);
         if (config.activity) read_sums(&network.activity, "values.activity.coefficients", 2);
@@ -996,7 +1022,7 @@ static void read_network(void) {
                        product(network.pixel_channels, dim));
             outer->of_codes = row->embedding;
             if (config.ordinal)
-                read_linear(&outer->of_codes.of_features, text_of("%s.of_codes.linear", prefix), network.features, 4);
+                read_features(&outer->of_codes.of_features, text_of("%s.of_codes.linear", prefix), network.features, 4);
             else
                 outer->of_codes.table = matrix(text_of("%s.of_codes.table", prefix), (uint64_t)config.num_values, 1);
         }
@@ -1140,7 +1166,7 @@ static void write_numbers(const Embedding *of_codes, uint64_t code, float *numbe
     if (of_codes->table) *numbers = of_codes->table[code];
     if (of_codes->table) return;
     write_features(of_codes, code, features);
-    apply_linear(&of_codes->of_features, features, 1, numbers, 0);
+    apply_linear(&of_codes->of_features, features, 1, numbers, 0, NULL);
 }
 
 /* Write the rows of the tables for some positions, added from the outermost axis inward. */
@@ -1250,7 +1276,7 @@ static void convolve(const Linear *layer, int level, int64_t reach, int is_slab,
                     offset[axis] = -reach;
             } while (axis >= 0);
         }
-        apply_linear(layer, network.window, rows, found, 0);
+        apply_linear(layer, network.window, rows, found, 0, work.rounded);
         add(result + first * outputs, found, rows * outputs);
     }
 }

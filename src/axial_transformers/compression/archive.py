@@ -231,7 +231,7 @@ def _coded_chunks(
     progress: Progress,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the number of images of each range, and their stream."""
-    network = ExactNetwork(model)
+    network = ExactNetwork(model, integers=True)
 
     def encode(item: tuple[Tensor, Conditioning]) -> tuple[int, bytes]:
         images, own = item

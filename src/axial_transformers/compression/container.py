@@ -14,7 +14,7 @@ from axial_transformers.storage.byte_reader import ByteReader
 from axial_transformers.storage.files import source_path
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
-VERSION = 6
+VERSION = 7
 """The only version of the format that this release writes and reads."""
 MAX_IMAGES = 256
 """Largest number of images in a chunk: a reader needs memory for all of them."""

@@ -126,7 +126,7 @@ class ArchiveReader:
 
     @cached_property
     def _network(self) -> ExactNetwork:
-        return ExactNetwork(self.model)
+        return ExactNetwork(self.model, integers=True)
 
     def content(self, chunk: int) -> bytes:
         """Return the bytes of a chunk."""

@@ -27,6 +27,7 @@ from axial_transformers.engine.definition import (
     PRECISION,
     TOO_SHORT,
     WORD,
+    AnyLinear,
     Array,
     Attention,
     Categorical,
@@ -35,6 +36,7 @@ from axial_transformers.engine.definition import (
     Features,
     Feedforward,
     Head,
+    IntegerLinear,
     Known,
     Layer,
     Line,
@@ -46,6 +48,7 @@ from axial_transformers.engine.definition import (
     RowSampling,
     Stream,
     level_scales,
+    rounded_linear,
 )
 from axial_transformers.engine.interface import Arithmetic
 from axial_transformers.engine.library import library
@@ -63,6 +66,7 @@ __all__ = [
     "PRECISION",
     "TOO_SHORT",
     "WORD",
+    "AnyLinear",
     "Arithmetic",
     "Array",
     "Attention",
@@ -72,6 +76,7 @@ __all__ = [
     "Features",
     "Feedforward",
     "Head",
+    "IntegerLinear",
     "Known",
     "Layer",
     "Line",
@@ -89,6 +94,7 @@ __all__ = [
     "parallel_map",
     "parallel_ranges",
     "reference",
+    "rounded_linear",
 ]
 
 

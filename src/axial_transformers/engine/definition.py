@@ -30,6 +30,10 @@ LEVEL_LOGS = (
 )
 """log((17 + 2 m) / 32)."""
 LOG_2 = 0.6931471805599453
+MAX_INTEGER = 90
+"""The largest integer of inputs and of weights. If inputs are shifted to 0 .. 180, 16 bits hold two products."""
+MAX_INPUTS = 0x7FFFFFFF // (2 * MAX_INTEGER * MAX_INTEGER)
+"""Inputs of a layer of integers, whose sums have 32 bits."""
 MIN_STATE, WORD = 1 << 31, 32
 """The state of the entropy coder is in [2^31, 2^63), and its words have 32 bits."""
 GROUP = 24
@@ -66,6 +70,22 @@ def level_scales() -> tuple[Array, Array]:
     return np.ldexp((17 + 2 * part) / 32, octave).astype(np.float32), logarithms.astype(np.float32)
 
 
+def rounded_rows(x: Array) -> tuple[NDArray[np.int8], Array]:
+    """Round each row of x [.., n] to integers from -MAX_INTEGER to MAX_INTEGER, half to even.
+
+    Returns:
+        The integers, and the units [..] that they count: largest / MAX_INTEGER. A row whose unit would be below the
+        normal numbers is zeros of unit 0; a row that is not finite is zeros of unit NaN.
+    """
+    largest = np.abs(x).max(axis=-1)
+    units = largest / np.float32(MAX_INTEGER)
+    finite = np.isfinite(largest)
+    usable = finite & (units >= np.finfo(np.float32).tiny)
+    factors = np.float32(MAX_INTEGER) / np.where(usable, largest, np.float32(1))
+    integers = np.rint(np.where(usable[..., None], x, np.float32(0)) * factors[..., None]).astype(np.int8)
+    return integers, np.where(usable, units, np.where(finite, np.float32(0), np.float32(np.nan)))
+
+
 class Norm(NamedTuple):
     """Gain and bias [D]."""
 
@@ -78,6 +98,36 @@ class Linear(NamedTuple):
 
     weight: Array
     bias: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.weight.shape
+
+
+class IntegerLinear(NamedTuple):
+    """A linear layer of archives: products and sums of integers, which are exact in any order.
+
+    Its inputs are rounded, row by row.
+    """
+
+    integers: NDArray[np.int8]
+    """[in, out], from -MAX_INTEGER to MAX_INTEGER."""
+    steps: Array
+    """[out]: a weight is its integer times the step of its output."""
+    bias: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.integers.shape
+
+
+AnyLinear = Linear | IntegerLinear
+
+
+def rounded_linear(layer: Linear) -> IntegerLinear:
+    """Return a layer with the weights of each output rounded to integers."""
+    integers, steps = rounded_rows(np.ascontiguousarray(layer.weight.T))
+    return IntegerLinear(integers.T, steps, layer.bias)
 
 
 class Line(NamedTuple):
@@ -95,10 +145,10 @@ class Attention(NamedTuple):
     """x + out(attention), of the queries, keys and values that `qkv` makes of LayerNorm(x)."""
 
     norm: Norm
-    qkv: Linear
+    qkv: AnyLinear
     rotations: Array
     """[L, K], by position along the axis of the layer: cosines, then sines; L = 0: no rotation."""
-    out: Linear
+    out: AnyLinear
     line: Line
 
 
@@ -106,8 +156,8 @@ class Feedforward(NamedTuple):
     """x + contract(quick_gelu(expand(LayerNorm(x))))."""
 
     norm: Norm
-    expand: Linear
-    contract: Linear
+    expand: AnyLinear
+    contract: AnyLinear
 
 
 class Convolution(NamedTuple):
@@ -118,9 +168,9 @@ class Convolution(NamedTuple):
     """
 
     norm: Norm
-    near: Linear
+    near: AnyLinear
     """[(R + 1) T D, 2 hidden]."""
-    out: Linear
+    out: AnyLinear
     """[hidden, D]."""
 
 
@@ -131,8 +181,8 @@ class Lstm(NamedTuple):
     """An LSTM layer with its norm; gates in torch's order: input, forget, cell, output."""
 
     norm: Norm
-    of_input: Linear
-    of_hidden: Linear
+    of_input: AnyLinear
+    of_hidden: AnyLinear
 
 
 class Categorical(NamedTuple):
@@ -194,8 +244,8 @@ class Head(NamedTuple):
     Its inputs n [D + p F] are LayerNorm of what the inner decoder gives, and features of the channels 0 .. p - 1.
     """
 
-    expand: Linear | None
-    contract: Linear
+    expand: AnyLinear | None
+    contract: AnyLinear
 
 
 class Output(NamedTuple):

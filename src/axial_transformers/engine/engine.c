@@ -1,7 +1,10 @@
-/* The engine: one source, compiled for each level of a processor's instructions (LEVEL: v2, v3, v4, aarch64).
+/* The engine: one source, compiled for each level of a processor's instructions (LEVEL: v2, v3, v3_vnni, v4, v4_vnni,
+   aarch64, aarch64_dot).
 
    exact arithmetic, the same bits everywhere        free arithmetic, for training
      arithmetic.h   float32: exp, log, sums            attention.c   attention along lines, forward and backward
+     products.h     sums of products of integers
+     linear.h       linear layers
      layers.h       residual layers, an LSTM          pairs.h       the same by products of pairs of bfloat16
      coder.h        distributions, the entropy coder   relative.c    equation 4 of Axial-DeepLab
      rows.h         a position of a row to its value   pointwise.c   GELU and dropout

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from axial_transformers.engine.definition import (
     ITSELF,
+    AnyLinear,
     Array,
     Centring,
     Kind,
     Known,
     Layer,
-    Linear,
     Lstm,
     Output,
     RowSampling,
@@ -75,7 +75,7 @@ class RowLayers(Protocol):
 class Arithmetic(Protocol):
     """Exact layers and the coder: the modules `network` and `reference`."""
 
-    def Dense(self, layer: Linear) -> DenseLayer:
+    def Dense(self, layer: AnyLinear) -> DenseLayer:
         """Return a linear layer."""
 
     def Embedding(self, kind: Kind) -> EmbeddingLayer:

@@ -1,13 +1,6 @@
-/* The layers of the exact network, on rows of numbers: layer norm, linear layer, attention, convolution, LSTM.
+/* The layers of the exact network, on rows of numbers: layer norm, attention, convolution, LSTM.
 
-   x is [rows, D] in C order. A linear layer's weights are packed in tiles of TILE outputs,
-
-       weight [outputs / TILE, inputs, TILE]      the last tile is filled with zeros, as is the bias
-
-   so that a product reads them from first to last. One output is one chain: bias + x0 w0 + x1 w1 + .., each step fused.
-   Chains of several rows and TILE columns run side by side, in registers.
-
-   Attention is along lines inside x, where all keys are there:
+   x is [rows, D] in C order. Attention is along lines inside x, where all keys are there:
 
        x, rows of one example    line 0   line 1   ..       a line has `length` rows, `stride` apart
          position 0              row 0    row 1
@@ -25,26 +18,18 @@
 #ifndef LAYERS_H
 #define LAYERS_H
 
-#include "arithmetic.h"
+#include "linear.h"
 
-/* Sums that fit the registers. Of a product, they take 24 of 32 (AVX-512), 12 of 16 (AVX2), or 24 of 32 (NEON); of
-   attention, CHAINS vectors. QUERIES positions of a line attend together, which saves reading its keys and values. */
+/* Sums of attention that fit the registers: CHAINS vectors. QUERIES positions of a line attend together, which saves
+   reading its keys and values. */
 enum {
-    TILE = 32, PLACES = LANES / SIDE,
+    PLACES = LANES / SIDE,
 #if defined(__AVX512F__)
-    TILE_ROWS = 12, VECTORS = 2, MAX_VECTORS = 8, CHAINS = 8, QUERIES = 4,
+    CHAINS = 8, QUERIES = 4
 #else
-    TILE_ROWS = 6, VECTORS = 1, MAX_VECTORS = 4, CHAINS = 4, QUERIES = 2,
+    CHAINS = 4, QUERIES = 2
 #endif
-    TILE_COLUMNS = VECTORS * LANES,
-    FEW_ROWS = TILE_ROWS / 3,
-    BLOCK_ROWS = 48 /* rows that are multiplied while the weights of a tile are in the first cache */
 };
-
-typedef struct {
-    uint64_t inputs, outputs;
-    float *weight, *bias;
-} Linear;
 
 typedef struct { float *gain, *bias; } Norm;
 
@@ -91,6 +76,7 @@ typedef struct {
     float *powers;   /* [QUERIES, longest line, SIDE] */
     float *results;  /* [QUERIES, K, SIDE] */
     float *keys, *values; /* of SIDE lines, as in a cache */
+    uint8_t *rounded; /* [BLOCK_ROWS, inputs], for layers of integers */
 } Work;
 
 /* Let the parts point into memory, one behind the other, each at a cache line if memory begins at one; return how many
@@ -111,8 +97,8 @@ static uint64_t cache_size(uint64_t rows, uint64_t length, uint64_t dim) {
     return (rows + SIDE - 1) / SIDE * whole_vectors(length) * LANES * dim;
 }
 
-/* Sizes of what a thread computes: rows at once, the longest line, and the widest layer. */
-typedef struct { uint64_t rows, dim, longest, wide, window; } Extent;
+/* Sizes of what a thread computes: rows at once, the longest line, the widest layer, and the most inputs of one. */
+typedef struct { uint64_t rows, dim, longest, wide, window, inputs; } Extent;
 
 /* Make an extent wide enough for some layers. */
 static void include_layers(Extent *extent, const Layer *layers, uint64_t count) {
@@ -121,6 +107,7 @@ static void include_layers(Extent *extent, const Layer *layers, uint64_t count) 
         uint64_t window = layer->slabs ? LARGER(layer->first.inputs, layer->last.inputs) : 0;
         extent->wide = LARGER(extent->wide, layer->first.outputs);
         extent->window = LARGER(extent->window, window);
+        extent->inputs = LARGER(extent->inputs, LARGER(layer->first.inputs, layer->last.inputs));
     }
 }
 
@@ -132,76 +119,16 @@ static uint64_t place_work(float *memory, const Extent *extent, Work *work) {
         BLOCK_ROWS * dim, rows * dim, LARGER(3 * rows * dim, BLOCK_ROWS * LARGER(8 * dim, extent->wide)),
         BLOCK_ROWS * extent->window, QUERIES * dim * LANES, QUERIES * (longest * SIDE + LANES),
         QUERIES * (dim * SIDE + LANES), of_lines, of_lines,
+        bytes_of_rows(LARGER(dim, extent->inputs)) / sizeof(float),
     };
+    float *bytes = NULL;
     float **const parts[] = {
         &work->normed, &work->attended, &work->wide, &work->window, &work->queries, &work->powers, &work->results,
-        &work->keys, &work->values,
+        &work->keys, &work->values, &bytes,
     };
-    return place(memory, sizes, parts, 9);
-}
-
-/* Compute a constant number of rows, and of vectors of outputs: y = bias + x W, or y += that. Weights of successive steps
-   are TILE numbers apart; vector c is c % (TILE / LANES) of tile c / (TILE / LANES), and tiles are `tile` numbers apart. */
-INLINED void multiply_tile(const int rows, const int vectors, const float *restrict x, uint64_t inputs,
-                           const float *restrict weight, uint64_t tile, const float *restrict bias, float *restrict y,
-                           uint64_t outputs, int adds) {
-    Lanes sums[TILE_ROWS][MAX_VECTORS];
-    UNROLLED
-    for (int r = 0; r < rows; r++) {
-        UNROLLED
-        for (int c = 0; c < vectors; c++)
-            sums[r][c] = load(bias + c * LANES);
-    }
-    for (uint64_t k = 0; k < inputs; k++, weight += TILE) {
-        UNROLLED
-        for (int r = 0; r < rows; r++) {
-            Lanes number = spread(x[(uint64_t)r * inputs + k]);
-            UNROLLED
-            for (int c = 0; c < vectors; c++) {
-                const float *from = weight + (uint64_t)(c * LANES / TILE) * tile + c * LANES % TILE;
-                sums[r][c] = fused_lanes(number, load(from), sums[r][c]);
-            }
-        }
-    }
-    UNROLLED
-    for (int r = 0; r < rows; r++, y += outputs) {
-        UNROLLED
-        for (int c = 0; c < vectors; c++)
-            store(y + c * LANES, adds ? add_lanes(load(y + c * LANES), sums[r][c]) : sums[r][c]);
-    }
-}
-
-/* One tile of columns of `apply_linear`, which are all there. */
-INLINED void multiply_columns(const float *x, uint64_t rows, uint64_t inputs, const float *weight, const float *bias,
-                              float *y, uint64_t outputs, int adds) {
-    uint64_t r = 0;
-    for (; r + TILE_ROWS <= rows; r += TILE_ROWS)
-        multiply_tile(TILE_ROWS, VECTORS, x + r * inputs, inputs, weight, 0, bias, y + r * outputs, outputs, adds);
-    for (; r + FEW_ROWS <= rows; r += FEW_ROWS)
-        multiply_tile(FEW_ROWS, VECTORS, x + r * inputs, inputs, weight, 0, bias, y + r * outputs, outputs, adds);
-    for (; r < rows; r++)
-        multiply_tile(1, VECTORS, x + r * inputs, inputs, weight, 0, bias, y + r * outputs, outputs, adds);
-}
-
-/* y [rows, outputs] = bias + x [rows, inputs] W, or y += that; at most BLOCK_ROWS rows. */
-static void apply_linear(const Linear *layer, const float *x, uint64_t rows, float *y, int adds) {
-    uint64_t inputs = layer->inputs, outputs = layer->outputs, o = 0;
-    float last[BLOCK_ROWS * TILE_COLUMNS];
-    for (; rows == 1 && o + MAX_VECTORS * LANES <= outputs; o += MAX_VECTORS * LANES)
-        multiply_tile(1, MAX_VECTORS, x, inputs, layer->weight + o * inputs, inputs * TILE, layer->bias + o, y + o, 0,
-                      adds); /* with few sums, each step of a chain would wait for the one before */
-    for (; o < outputs; o += TILE_COLUMNS) {
-        const float *weight = layer->weight + o / TILE * TILE * inputs + o % TILE, *bias = layer->bias + o;
-        if (o + TILE_COLUMNS <= outputs) {
-            multiply_columns(x, rows, inputs, weight, bias, y + o, outputs, adds);
-            continue;
-        }
-        multiply_columns(x, rows, inputs, weight, bias, last, TILE_COLUMNS, 0);
-        for (uint64_t r = 0; r < rows; r++)
-            for (uint64_t j = 0; j < outputs - o; j++)
-                y[r * outputs + o + j] = adds ? y[r * outputs + o + j] + last[r * TILE_COLUMNS + j]
-                                              : last[r * TILE_COLUMNS + j];
-    }
+    uint64_t size = place(memory, sizes, parts, 10);
+    work->rounded = (uint8_t *)(void *)bytes;
+    return size;
 }
 
 /* Return the sum of x [count], or of its squares. */
@@ -467,9 +394,9 @@ static void apply_feedforward(const Layer *layer, float *x, uint64_t rows, const
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS) {
         uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
         apply_norm(&layer->norm, x + r * dim, some, dim, work->normed);
-        apply_linear(&layer->first, work->normed, some, work->wide, 0);
+        apply_linear(&layer->first, work->normed, some, work->wide, 0, work->rounded);
         quick_gelu(work->wide, some * layer->first.outputs);
-        apply_linear(&layer->last, work->wide, some, x + r * dim, 1);
+        apply_linear(&layer->last, work->wide, some, x + r * dim, 1, work->rounded);
     }
 }
 
@@ -501,9 +428,9 @@ static void apply_convolution(const Layer *layer, Grid *grid, float *x, uint64_t
         uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
         for (uint64_t n = 0; n < some; n++)
             write_window(grid, from, slabs, r + n, i, dim, work->window + n * inputs);
-        apply_linear(&layer->first, work->window, some, work->wide, 0);
+        apply_linear(&layer->first, work->window, some, work->wide, 0, work->rounded);
         apply_gates(work->wide, some, layer->last.inputs, work->window);
-        apply_linear(&layer->last, work->window, some, x + r * dim, 1);
+        apply_linear(&layer->last, work->window, some, x + r * dim, 1, work->rounded);
     }
     if (!grid->length) grid->kept += slabs * grid->rows * dim;
 }
@@ -515,7 +442,7 @@ static void apply_attention(const Layer *layer, Line line, float *x, uint64_t ro
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS) {
         uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
         apply_norm(&layer->norm, x + r * dim, some, dim, work->normed);
-        apply_linear(&layer->first, work->normed, some, work->wide + r * 3 * dim, 0);
+        apply_linear(&layer->first, work->normed, some, work->wide + r * 3 * dim, 0, work->rounded);
     }
     for (uint64_t r = 0; layer->rotations && r < rows; r++)
         rotate(work->wide + r * 3 * dim, 2 * layer->heads, width,
@@ -525,7 +452,7 @@ static void apply_attention(const Layer *layer, Line line, float *x, uint64_t ro
     else
         attend_slabs(layer, work->wide, rows, i, cache, work);
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS)
-        apply_linear(&layer->last, work->attended + r * dim, SMALLER(rows - r, BLOCK_ROWS), x + r * dim, 1);
+        apply_linear(&layer->last, work->attended + r * dim, SMALLER(rows - r, BLOCK_ROWS), x + r * dim, 1, work->rounded);
 }
 
 /* Add the output of a layer to x [rows, D]. */
@@ -550,8 +477,8 @@ static void apply_lstm(const Lstm *lstm, float *x, uint64_t rows, float *cell, f
     uint64_t dim = lstm->of_input.inputs;
     float *gates = work->wide, *of_hidden = gates + rows * 4 * dim;
     apply_norm(&lstm->norm, x, rows, dim, work->normed);
-    apply_linear(&lstm->of_input, work->normed, rows, gates, 0);
-    apply_linear(&lstm->of_hidden, hidden, rows, of_hidden, 0);
+    apply_linear(&lstm->of_input, work->normed, rows, gates, 0, work->rounded);
+    apply_linear(&lstm->of_hidden, hidden, rows, of_hidden, 0, work->rounded);
     add(gates, of_hidden, rows * 4 * dim);
     for (uint64_t r = 0; r < rows; r++, gates += 4 * dim, cell += dim, hidden += dim, x += dim)
         for (uint64_t k = 0; k < dim; k++) {

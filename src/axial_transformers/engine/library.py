@@ -22,7 +22,8 @@ from axial_transformers.engine.structures import STRUCTURES
 FOLDER = Path(__file__).parent
 NAME = {"win32": "axial.dll", "darwin": "libaxial.dylib"}.get(sys.platform, "libaxial.so")
 FROM_SOURCE = "pip install --force-reinstall --no-deps -e ."
-LEVELS = ("v2", "v3", "v4", "aarch64")
+LEVELS = ("v2", "v3", "v3_vnni", "v4", "v4_vnni", "aarch64", "aarch64_dot")
+"""From the slowest to the fastest."""
 NO_MEMORY = 1
 LOG = logging.getLogger("axial_transformers")
 
@@ -37,7 +38,7 @@ class Library:
         self._loaded = loaded
         self.level = level
         self.multiplies_pairs = bool(loaded.axial_multiplies_pairs())
-        """The processor multiplies pairs of bfloat16; level v4 uses that."""
+        """The processor multiplies pairs of bfloat16; levels v4 and v4_vnni use that."""
 
     def __getattr__(self, name: str) -> Any:
         function: Any = self._loaded[f"{name}_{self.level}"]

@@ -65,10 +65,28 @@ static float *take(uint64_t size, void **block) {
     return *block ? (float *)((char *)*block + (64 - (uintptr_t)*block % 64) % 64) : NULL;
 }
 
+/* Write how many bytes the weights of a layer of integers take. */
+EXPORTED(size_of_integers)(uint64_t inputs, uint64_t outputs, uint64_t *bytes) {
+    *bytes = bytes_of_weights(inputs, outputs);
+    return FINE;
+}
+
+/* Put integers [outputs, inputs] into the tiles of a layer, whose memory is zeros. */
+EXPORTED(pack)(Linear *layer, const int8_t *integers) {
+    for (uint64_t o = 0; o < layer->outputs; o++)
+        pack_integers(layer, o, integers + o * layer->inputs);
+    return FINE;
+}
+
 /* y [rows, outputs] = bias + x [rows, inputs] W. */
 EXACT(dense, (const Linear *layer, const float *x, uint64_t rows, float *y), (layer, x, rows, y)) {
+    void *block;
+    float *memory = take(bytes_of_rows(layer->inputs) / sizeof(float), &block);
+    if (!memory) return NO_MEMORY;
     for (uint64_t r = 0; r < rows; r += BLOCK_ROWS)
-        apply_linear(layer, x + r * layer->inputs, SMALLER(rows - r, BLOCK_ROWS), y + r * layer->outputs, 0);
+        apply_linear(layer, x + r * layer->inputs, SMALLER(rows - r, BLOCK_ROWS), y + r * layer->outputs, 0,
+                     (uint8_t *)(void *)memory);
+    free(block);
     return FINE;
 }
 
@@ -82,7 +100,7 @@ EXACT(embed, (const Embedding *embedding, const int64_t *codes, uint64_t rows, f
         uint64_t some = SMALLER(rows - r, BLOCK_ROWS);
         for (uint64_t n = 0; n < some; n++)
             write_position(embedding, codes + (r + n) * embedding->channels, features + n * inputs);
-        apply_linear(&embedding->of_features, features, some, y + r * dim, 0);
+        apply_linear(&embedding->of_features, features, some, y + r * dim, 0, NULL);
     }
     return FINE;
 }
@@ -186,8 +204,11 @@ static int take_group(const Rows *rows, uint64_t count, uint64_t length, int tog
         attentions += rows->layers[n].heads > 0;
         slabs += rows->layers[n].slabs;
     }
-    for (uint64_t p = 0; p < embedding->channels; p++)
-        expanded = LARGER(expanded, rows->heads[p].expand.outputs);
+    for (uint64_t p = 0; p < embedding->channels; p++) {
+        const Head *head = &rows->heads[p];
+        expanded = LARGER(expanded, head->expand.outputs);
+        extent.inputs = LARGER(extent.inputs, LARGER(head->expand.inputs, head->contract.inputs));
+    }
     group->rows = *rows;
     const uint64_t sizes[] = {
         x_rows * dim, count * dim, count * dim, BLOCK_ROWS * outputs, mixtures, 2 * mixtures, outputs,

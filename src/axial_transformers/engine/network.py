@@ -27,7 +27,10 @@ from axial_transformers.engine.definition import (
     LEVELS,
     MASKED,
     MAX_CHANNELS,
+    MAX_INPUTS,
+    MAX_INTEGER,
     PRECISION,
+    AnyLinear,
     Array,
     Attention,
     Categorical,
@@ -78,18 +81,26 @@ class Packed:
         self._kept.append(kept)
         return cast(kept, c_void_p)
 
-    def linear(self, layer: Linear) -> Any:
-        """Return a layer in tiles of TILE outputs; see `layers.h`."""
-        inputs, outputs = layer.weight.shape
+    def linear(self, layer: AnyLinear) -> Any:
+        """Return a layer in tiles of TILE outputs; see `linear.h`."""
+        inputs, outputs = layer.shape
         _check("the bias of a linear layer", layer.bias.shape, (outputs,))
-        tiles = ceil(outputs / TILE)
-        padded = np.zeros((inputs, tiles * TILE), np.float32)
-        padded[:, :outputs] = layer.weight
-        weight = aligned_zeros(tiles, inputs, TILE)
-        weight[:] = padded.reshape(inputs, tiles, TILE).swapaxes(0, 1)
-        bias = aligned_zeros(tiles * TILE)
-        bias[:outputs] = layer.bias
-        return c.Linear(inputs, outputs, self.array(weight), self.array(bias))
+        bias = self.array(_aligned(_filled(layer.bias, TILE)))
+        if isinstance(layer, Linear):
+            tiles = _filled(layer.weight, TILE).reshape(inputs, -1, TILE).swapaxes(0, 1)
+            return c.Linear(inputs, outputs, self.array(_aligned(tiles)), bias)
+        _check("the steps of a linear layer", layer.steps.shape, (outputs,))
+        _require(inputs <= MAX_INPUTS, f"a sum of {inputs:,} products has more than 32 bits: at most {MAX_INPUTS:,}")
+        too_large = np.abs(layer.integers).max(initial=0) > MAX_INTEGER
+        _require(not too_large, f"integers of weights are above {MAX_INTEGER}")
+        size = c_uint64()
+        exact_library().size_of_integers(c_uint64(inputs), c_uint64(outputs), byref(size))
+        tiles, steps = aligned_zeros(size.value, dtype=np.int8), _aligned(_filled(layer.steps, TILE))
+        totals = aligned_zeros(len(steps), dtype=np.int32)
+        memory = self.array(tiles, np.int8), self.array(steps), self.array(totals, np.int32)
+        packed = c.Linear(inputs, outputs, None, bias, *memory)
+        _call("pack", packed, np.ascontiguousarray(layer.integers.T, np.int8))
+        return packed
 
     def norm(self, norm: Norm, dim: int) -> Any:
         _check("gain and bias of a layer norm", (norm.gain.shape, norm.bias.shape), ((dim,), (dim,)))
@@ -101,17 +112,17 @@ class Packed:
         norm = self.norm(layer.norm, dim)
         if isinstance(layer, Attention):
             sizes = (dim, 3 * dim), (dim, dim)
-            _check("linear layers of attention", (layer.qkv.weight.shape, layer.out.weight.shape), sizes)
+            _check("linear layers of attention", (layer.qkv.shape, layer.out.shape), sizes)
             _require(dim % heads == 0, f"a layer of width {dim} has no {heads} equal heads")
             linear = self.linear(layer.qkv), self.linear(layer.out)
             return c.Layer(dim, heads, 0, norm, *linear, self._rotations(layer, dim // heads))
         _, first, last = layer
-        hidden = len(last.weight)
+        hidden = last.shape[0]
         entered, slabs = (dim, hidden), 0
         if isinstance(layer, Convolution):
-            slabs = max(1, len(first.weight) // (near * dim))
+            slabs = max(1, first.shape[0] // (near * dim))
             entered = slabs * near * dim, 2 * hidden
-        _check("linear layers behind attention", (first.weight.shape, last.weight.shape), (entered, (hidden, dim)))
+        _check("linear layers behind attention", (first.shape, last.shape), (entered, (hidden, dim)))
         return c.Layer(dim, 0, slabs, norm, self.linear(first), self.linear(last))
 
     def _rotations(self, layer: Attention, width: int) -> Any:
@@ -128,9 +139,9 @@ class Packed:
         expand, hidden = c.Linear(), inputs
         if head.expand is not None:
             hidden = len(head.expand.bias)
-            _check("the first layer of a head", head.expand.weight.shape, (inputs, hidden))
+            _check("the first layer of a head", head.expand.shape, (inputs, hidden))
             expand = self.linear(head.expand)
-        _check("the last layer of a head", head.contract.weight.shape, (hidden, outputs))
+        _check("the last layer of a head", head.contract.shape, (hidden, outputs))
         return c.Head(expand, self.linear(head.contract))
 
     def values(self, kind: Kind) -> tuple[Any, Any]:
@@ -173,7 +184,7 @@ def max_length(layers: Sequence[Layer]) -> float:
 class Dense(Packed):
     """See `interface.DenseLayer`."""
 
-    def __init__(self, layer: Linear):
+    def __init__(self, layer: AnyLinear):
         super().__init__()
         self._layer = self.linear(layer)
 
@@ -233,7 +244,7 @@ class Slabs(Packed):
         packed = [self.layer(layer, heads, near) for layer in layers]
         _check("widths of layers", {layer.dim for layer in packed}, {self._dim})
         convolutions = [layer for layer in layers if isinstance(layer, Convolution)]
-        self._windows = sum(len(layer.near.weight) for layer in convolutions) // near
+        self._windows = sum(layer.near.shape[0] for layer in convolutions) // near
         self._layers = self.many(c.Layer, packed)
         self._through_cache = self._along(MASKED)
 
@@ -408,12 +419,24 @@ def write_stream(intervals: Integers, state: int) -> NDArray[np.uint32]:
     return words[at.value :]
 
 
-def aligned_zeros(*shape: int) -> Array:
+def aligned_zeros(*shape: int, dtype: Any = np.float32) -> NDArray[Any]:
     """Return zeros that begin with a cache line: vectors that cross one take longer."""
-    size = prod(shape) * 4
+    size = prod(shape) * np.dtype(dtype).itemsize
     memory = np.zeros(size + CACHE_LINE, np.uint8)
     first = -memory.ctypes.data % CACHE_LINE
-    return memory[first : first + size].view(np.float32).reshape(shape)
+    return memory[first : first + size].view(dtype).reshape(shape)
+
+
+def _aligned(x: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy that begins with a cache line."""
+    copy = aligned_zeros(*x.shape, dtype=x.dtype)
+    copy[...] = x
+    return copy
+
+
+def _filled(x: NDArray[Any], multiple: int) -> NDArray[Any]:
+    """Return x with zeros behind the last axis, up to a multiple."""
+    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % multiple)])
 
 
 def _call(name: str, *arguments: Any) -> None:

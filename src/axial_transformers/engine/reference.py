@@ -28,16 +28,17 @@ from axial_transformers.engine.definition import (
     TABLE_BITS,
     TOO_SHORT,
     WORD,
+    AnyLinear,
     Array,
     Attention,
     Categorical,
     Centring,
     Convolution,
     Feedforward,
+    IntegerLinear,
     Kind,
     Known,
     Layer,
-    Linear,
     Lstm,
     Norm,
     Ordinal,
@@ -46,6 +47,7 @@ from axial_transformers.engine.definition import (
     Stream,
     level_scales,
     logistic_table,
+    rounded_rows,
 )
 from axial_transformers.engine.library import ieee_arithmetic as ieee_arithmetic
 
@@ -211,8 +213,12 @@ def layer_norm(x: Array, norm: Norm) -> Array:
     return fma(deviation * scale[..., None], norm.gain, norm.bias)
 
 
-def linear(x: Array, layer: Linear) -> Array:
-    """Return bias + x W, a chain over inputs from the bias on."""
+def linear(x: Array, layer: AnyLinear) -> Array:
+    """Return bias + x W: a chain over inputs from the bias on, or a sum of integers times their unit."""
+    if isinstance(layer, IntegerLinear):
+        integers, units = rounded_rows(x)
+        whole = integers.astype(np.int64) @ layer.integers.astype(np.int64)
+        return fma(whole.astype(np.float32), units[..., None] * layer.steps, layer.bias)
     sums = np.broadcast_to(layer.bias, (*x.shape[:-1], len(layer.bias)))
     for k, row in enumerate(layer.weight):
         sums = fma(x[..., k, None], row, sums)
@@ -256,7 +262,7 @@ def windows(slabs: Sequence[Array], neighbours: NDArray[np.int64]) -> Array:
 class Dense:
     """See `interface.DenseLayer`."""
 
-    layer: Linear
+    layer: AnyLinear
 
     def __call__(self, x: Array) -> Array:
         return linear(x, self.layer)
@@ -315,7 +321,7 @@ class Slabs:
 
     def _windows(self, layer: Convolution, slabs: list[Array]) -> Array:
         """Return the windows that end in the last of these slabs."""
-        count = len(layer.near.weight) // (self.neighbours.shape[1] * slabs[-1].shape[1])
+        count = layer.near.shape[0] // (self.neighbours.shape[1] * slabs[-1].shape[1])
         missing = [np.zeros_like(slabs[-1])] * (count - len(slabs))
         return windows([*missing, *slabs[-count:]], self.neighbours)
 

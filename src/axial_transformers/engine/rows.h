@@ -86,7 +86,7 @@ static void add_embedding(const Embedding *embedding, const int64_t *codes, floa
         return;
     }
     write_position(embedding, codes, features);
-    apply_linear(&embedding->of_features, features, 1, x, 1);
+    apply_linear(&embedding->of_features, features, 1, x, 1, NULL);
 }
 
 static const int64_t ITSELF = 0; /* a position alone is its only neighbour */
@@ -116,11 +116,11 @@ static void apply_head(const Rows *rows, uint64_t p, const float *x, uint64_t co
     }
     if (p) x = memory->entered;
     if (head->expand.inputs) {
-        apply_linear(&head->expand, x, count, memory->expanded, 0);
+        apply_linear(&head->expand, x, count, memory->expanded, 0, memory->work.rounded);
         quick_gelu(memory->expanded, count * head->expand.outputs);
         x = memory->expanded;
     }
-    apply_linear(&head->contract, x, count, memory->logits, 0);
+    apply_linear(&head->contract, x, count, memory->logits, 0, memory->work.rounded);
 }
 
 /* Let the heads of later channels read the code of channel p, of row r. */

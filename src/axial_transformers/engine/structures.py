@@ -5,11 +5,14 @@ from typing import Any
 
 
 def _structure(name: str, **fields: Any) -> Any:
-    """Return the structure of this name in `layers.h`, `coder.h`, `rows.h`, `sampling.h` or `network.c`."""
+    """Return the structure of this name in `linear.h`, `layers.h`, `coder.h`, `rows.h`, `sampling.h` or `network.c`."""
     return type(name, (Structure,), {"_fields_": [*fields.items()]})
 
 
-Linear = _structure("Linear", inputs=c_uint64, outputs=c_uint64, weight=c_void_p, bias=c_void_p)
+Linear = _structure(
+    "Linear", inputs=c_uint64, outputs=c_uint64, weight=c_void_p, bias=c_void_p, integers=c_void_p, steps=c_void_p,
+    totals=c_void_p,
+)  # fmt: skip
 Norm = _structure("Norm", gain=c_void_p, bias=c_void_p)
 Layer = _structure(
     "Layer", dim=c_uint64, heads=c_uint64, slabs=c_uint64, norm=Norm, first=Linear, last=Linear, rotations=c_void_p

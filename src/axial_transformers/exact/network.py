@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from axial_transformers.engine import (
     MASKED,
     NOT_FINITE,
+    AnyLinear,
     Arithmetic,
     Array,
     Attention,
@@ -37,6 +38,7 @@ from axial_transformers.engine import (
     Stream,
     arithmetic,
     library,
+    rounded_linear,
 )
 from axial_transformers.exact.row_predictions import RowPredictions
 from axial_transformers.layers.blocks import (
@@ -112,18 +114,22 @@ class ExactNetwork:
     """The network of a model without an `obstacle`, in the arithmetic of the engine.
 
     Steps must run within `arithmetic.ieee_arithmetic`, in each thread.
+
+    Args:
+        integers: round linear layers to integers, as archives have them; what embeds values stays as it is.
     """
 
-    def __init__(self, model: AxialTransformer, exact: Arithmetic | None = None):
+    def __init__(self, model: AxialTransformer, exact: Arithmetic | None = None, integers: bool = False):
         self.model = model
+        self._weights = _Weights(integers)
         self.dim = model.config.dim
         self.arithmetic = exact or arithmetic()
         self.shape = model.layout.shape
         self.depth = model.layout.depth
-        self._output = _output(model)
+        self._output = self._weights.output(model)
         inner = model.inner_decoder
         heads = 0 if isinstance(inner, InnerLSTM) else model.config.heads
-        weights = _lstm(inner) if isinstance(inner, InnerLSTM) else _layers(inner.blocks, ())
+        weights = self._weights.lstm(inner) if isinstance(inner, InnerLSTM) else self._weights.layers(inner.blocks, ())
         self._positions = self.positions(model.position)
         self.rows = self.arithmetic.Rows(weights, heads, self._output)
         self.embed_value = self.embedding(model.embed_value)
@@ -183,7 +189,7 @@ class ExactNetwork:
 
     def dense(self, layer: nn.Module) -> Callable[[Array], Array]:
         """Return a linear layer of [.., inputs]."""
-        linear = self.arithmetic.Dense(_linear(layer))
+        linear = self.arithmetic.Dense(self._weights.linear(layer))
         return lambda x: linear(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], -1)
 
     def embedding(self, embedding: nn.Module) -> Callable[[Tensor], Array]:
@@ -192,7 +198,7 @@ class ExactNetwork:
         return lambda codes: embed(codes.flatten(0, -2).numpy()).reshape(*codes.shape[:-1], -1)
 
     def slabs(self, blocks: ModuleListOf[TransformerBlock], slab: Sequence[int]) -> Any:
-        return self.arithmetic.Slabs(_layers(blocks, slab), self.model.config.heads, _neighbours(slab))
+        return self.arithmetic.Slabs(self._weights.layers(blocks, slab), self.model.config.heads, _neighbours(slab))
 
     def positions(self, module: Positions) -> Array:
         """Return [*A', D], added from the outermost axis inward."""
@@ -284,13 +290,51 @@ class _Encoder:
         return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1, prod(self._shape))).reshape(h.shape)
 
 
-def _output(model: AxialTransformer) -> Output:
-    values = model.values.in_engine(model.embed_value)
-    head = model.head
-    if isinstance(head, ChainedHead):
-        heads = [Head(_linear(own.expand), _linear(own.contract)) for own in head.heads]
-        return Output(_norm(head.norm), heads, values)
-    return Output(_norm(head[0]), [Head(None, _linear(head[1]))], values)
+class _Weights:
+    """The weights of modules, as the engine takes them."""
+
+    def __init__(self, integers: bool):
+        self._rounded = rounded_linear if integers else _unchanged
+
+    def linear(self, layer: nn.Module) -> AnyLinear:
+        weight = _array(layer.get_parameter("weight"))
+        bias = np.zeros(len(weight), np.float32) if layer.bias is None else _array(layer.get_parameter("bias"))
+        return self._rounded(Linear(weight.T, bias))
+
+    def output(self, model: AxialTransformer) -> Output:
+        values = model.values.in_engine(model.embed_value)
+        head = model.head
+        if isinstance(head, ChainedHead):
+            heads = [Head(self.linear(own.expand), self.linear(own.contract)) for own in head.heads]
+            return Output(_norm(head.norm), heads, values)
+        return Output(_norm(head[0]), [Head(None, self.linear(head[1]))], values)
+
+    def layers(self, blocks: ModuleListOf[TransformerBlock], slab: Sequence[int]) -> list[Layer]:
+        """Return the layers of blocks, in a slab of this shape."""
+        return [self._layer(part, slab) for block in blocks for part in block.parts]
+
+    def _layer(self, part: AttentionBlock | FeedforwardBlock | GatedConvolution, slab: Sequence[int]) -> Layer:
+        norm = _norm(part.norm)
+        if isinstance(part, GatedConvolution):
+            return Convolution(norm, self.linear(part.near), self.linear(part.out))
+        if isinstance(part, FeedforwardBlock):
+            return Feedforward(norm, self.linear(part.expand), self.linear(part.contract))
+        attention = part.attention
+        rotations = np.zeros((0, attention.widths[0] // attention.heads), np.float32)
+        if attention.rotations is not None:
+            rotations = _array(attention.rotations)
+        return Attention(
+            norm, self.linear(attention.qkv), rotations, self.linear(attention.out), _line(attention, slab)
+        )
+
+    def lstm(self, inner: InnerLSTM) -> Lstm:
+        of_input, of_hidden, input_bias, hidden_bias = map(_array, inner.lstm.all_weights[0])
+        linear = Linear(of_input.T, input_bias), Linear(of_hidden.T, hidden_bias)
+        return Lstm(_norm(inner.norm), *map(self._rounded, linear))
+
+
+def _unchanged(layer: Linear) -> AnyLinear:
+    return layer
 
 
 def _centring(predictions: RowPredictions | None) -> Centring | None:
@@ -306,40 +350,11 @@ def _neighbours(slab: Sequence[int]) -> NDArray[np.int64]:
     return np.stack(copies, axis=-1)
 
 
-def _layers(blocks: ModuleListOf[TransformerBlock], slab: Sequence[int]) -> list[Layer]:
-    """Return the layers of blocks, in a slab of this shape."""
-    return [_layer(part, slab) for block in blocks for part in block.parts]
-
-
-def _layer(part: AttentionBlock | FeedforwardBlock | GatedConvolution, slab: Sequence[int]) -> Layer:
-    norm = _norm(part.norm)
-    if isinstance(part, GatedConvolution):
-        return Convolution(norm, _linear(part.near), _linear(part.out))
-    if isinstance(part, FeedforwardBlock):
-        return Feedforward(norm, _linear(part.expand), _linear(part.contract))
-    attention = part.attention
-    rotations = np.zeros((0, attention.widths[0] // attention.heads), np.float32)
-    if attention.rotations is not None:
-        rotations = _array(attention.rotations)
-    return Attention(norm, _linear(attention.qkv), rotations, _linear(attention.out), _line(attention, slab))
-
-
 def _line(attention: LineAttention, slab: Sequence[int]) -> Line:
     if attention.causal:
         return MASKED
     axis = len(slab) + attention.axis + 1
     return Line(slab[axis], prod(slab[axis + 1 :]))
-
-
-def _lstm(inner: InnerLSTM) -> Lstm:
-    of_input, of_hidden, input_bias, hidden_bias = map(_array, inner.lstm.all_weights[0])
-    return Lstm(_norm(inner.norm), Linear(of_input.T, input_bias), Linear(of_hidden.T, hidden_bias))
-
-
-def _linear(layer: nn.Module) -> Linear:
-    weight = _array(layer.get_parameter("weight"))
-    bias = np.zeros(len(weight), np.float32) if layer.bias is None else _array(layer.get_parameter("bias"))
-    return Linear(weight.T, bias)
 
 
 def _norm(norm: nn.Module) -> Norm:
