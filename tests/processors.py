@@ -17,8 +17,8 @@ PROCESSORS = {
     "x86-64": ("v2", "SSE41", "default"),
     "AVX2": ("v3", "AVX2", "avx2"),
     "AVX-512": ("v4", "AVX512_CORE", "avx512"),
-    "AVX2 with VNNI": ("v3_vnni", "AVX2_VNNI", "avx2"),
-    "AVX-512 with VNNI": ("v4_vnni", "AVX512_CORE_VNNI", "avx512"),
+    "AVX2-VNNI": ("v3_vnni", "AVX2_VNNI", "avx2"),
+    "AVX-512-VNNI": ("v4_vnni", "AVX512_CORE_VNNI", "avx512"),
 }
 """Without bfloat16: the level of the engine; the limits of oneDNN and of torch."""
 

@@ -3,7 +3,7 @@
 You need not read this file to compress: call `compress` and `decompress` (`archive`), which divide an archive into
 chunks and call this. Read it to change what a chunk holds. docs/reference/archive_format.md has the format.
 
-    network = ExactNetwork(model, integers=True)                          # float32, the same bits on every CPU
+    network = ExactNetwork(model, integers=True)           # the same bits on every CPU
     content = encode_chunk(network, images, UNCONDITIONAL) # images [N, *A, C], values from 0; bytes
     same = decode_chunk(network, len(images), content, UNCONDITIONAL)
 

@@ -55,7 +55,7 @@ static uint64_t bytes_of_weights(uint64_t inputs, uint64_t outputs) {
    they count: largest / MAX_INTEGER. If the unit were no normal number, all are zeros, and the unit is 0. If one is not
    finite, it is NaN. */
 static float round_row(const float *restrict x, uint64_t count, uint8_t *restrict integers) {
-    const float to_integer = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    const float to_integer = 12582912.0f; /* 1.5 * 2^23: a sum is whole, and its lowest byte the integer */
     uint32_t most = 0;
     for (uint64_t k = 0; k < count; k++) {
         uint32_t size = float_bits(x[k]) & 0x7fffffffu;
@@ -206,9 +206,9 @@ static void apply_linear(const Linear *layer, const float *x, uint64_t rows, flo
             memset(row + inputs, OFFSET, (size_t)(input.size - inputs)); /* their weights are 0 */
         }
     }
+    /* Of one row, many columns: with few sums, each step of a chain would wait for the one before. */
     for (; rows == 1 && o + MAX_VECTORS * LANES <= outputs; o += MAX_VECTORS * LANES)
         multiply_vectors(1, MAX_VECTORS, &input, layer, o, y + o, 0, adds);
-        /* with few sums, each step of a chain would wait for the one before */
     for (; o < outputs; o += TILE_COLUMNS) {
         if (o + TILE_COLUMNS <= outputs) {
             multiply_columns(&input, rows, layer, o, y + o, outputs, adds);
