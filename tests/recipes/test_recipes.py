@@ -122,7 +122,7 @@ def test_a_recipes_step_fits_the_machine_that_it_names(name, tmp_path):
         ("fashion_mnist", 200, "linear"),
         ("clips32", 100, "linear"),
         ("clips32_frames", 100, "cosine"),
-        ("photos32", 150, "linear"),
+        ("photos32", 400, "linear"),
         ("imagenet32", 5_000, "constant"),
     ],
 )
