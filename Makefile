@@ -51,8 +51,8 @@ findings:  ## what real software does and nobody would guess, in about 20 minute
 	  echo "$$script" && bash "$$script" || status=1; \
 	done; exit $$status
 
-axl:  ## the decoder of archives in one C file, build/axl.c
-	mkdir -p build && $(PYTHON) tools/axl/join.py build/axl.c
+axl:  ## the decoder of archives in one C file, build/axl.c; MODELS="photos32 digits": with these models in it
+	mkdir -p build && $(PYTHON) tools/axl/join.py build/axl.c $(MODELS)
 
 release-check: $(READY)  ## build what is published into dist/, check that nothing lacks, try it in an environment of its own
 	rm -rf dist build && mkdir build

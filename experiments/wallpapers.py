@@ -26,7 +26,8 @@ LONGEST = 1_000
 """Pixels of a side, at most."""
 LOMIRI = {
     0: "Bridge_by_Sander_Klootwijk", 1: "Dragonfly_by_Bolly", 2: "Picture_0B_by_freespace",
-    3: "Picture_1A_by_freespace", 4: "Wine_by_Jakkub_Mede", 5: "aitzgorri_by_Aitzol_Berasategi", 7: "free_by_Peter_Nerlich",
+    3: "Picture_1A_by_freespace", 4: "Wine_by_Jakkub_Mede", 5: "aitzgorri_by_Aitzol_Berasategi",
+    7: "free_by_Peter_Nerlich",
     8: "friends_by_Aitzol_Berasategi", 10: "life_by_Aitzol_Berasategi", 11: "picosdeeuropa_by_Aitzol_Berasategi",
     12: "seeding_by_Clements_Engelhardt", 13: "sunset_by_Aitzol_Berasategi", 17: "Kleiber_by_Lukas_Baubkus",
 }  # fmt: skip

@@ -39,7 +39,7 @@ def test_an_array_goes_into_an_archive_and_comes_back(axial: Axial, refused, mod
     assert metrics["bits_per_dim"] == (metrics["bytes"] - metrics["stored_bytes"]) * 8 / images.size
     assert (metrics["model_bytes"] > 0) == embed
     if not embed:
-        assert "does not carry its model, " in refused("decompress", "a.axl", "b.npz")
+        assert "does not hold its model, " in refused("decompress", "a.axl", "b.npz")
     for given in [[], [model]] if embed else [[model]]:
         target = f"back{len(given)}.npz"
         assert axial("decompress", *given, "a.axl", target).out == f"{target}\n"

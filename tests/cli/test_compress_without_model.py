@@ -7,14 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from axial_transformers.compression import open_archive
+from axial_transformers.compression import open_archive, shipped_models
 from axial_transformers.data.scans import read_scan
+from axial_transformers.decoding.sampling import sample
 from axial_transformers.recipes import for_archive, watching
+from axial_transformers.storage import model_folders
 from axial_transformers.training import RunConfig
 from tests.conftest import Axial
 from tests.scan_writer import make_scan
+from tests.small_models import random_model, small_config
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -114,3 +118,54 @@ def test_what_is_not_trained_on_is_in_the_archive_nevertheless(axial: Axial, ima
     for name in ("0.png", "8.png", "small.png"):
         with Image.open(f"back/{name}") as back, Image.open(f"icons/{name}") as icon:
             assert (back.size, back.tobytes()) == (icon.size, icon.tobytes())
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A model of 4x4 gray images, the only one of the package."""
+    for module in (model_folders, shipped_models, for_archive):
+        monkeypatch.setattr(module, "SHIPPED", tmp_path / "pretrained")
+    monkeypatch.setattr(for_archive, "TRIAL_STEPS", 3)
+    model = random_model(small_config((4, 4), num_values=256, dim=16), torch.float32)
+    with torch.no_grad():
+        model.head[1].weight.mul_(4)  # it knows well what its samples are
+    model.save_pretrained(tmp_path / "pretrained" / "small")
+    identity = shipped_models.identity(model)
+    (tmp_path / "pretrained" / "small" / shipped_models.IDENTITY).write_text(identity)
+    return model
+
+
+def test_images_that_a_model_of_the_package_knows_are_coded_by_it(axial: Axial, shipped):
+    images = sample(shipped, 300, seed=1).numpy().astype(np.uint8)
+    np.savez("images.npz", images=images)
+    done = axial("compress", "images.npz", "a.axl", "--minutes", "0.02")
+    assert done.status == 0
+    with open_archive("a.axl") as archive:
+        assert archive.header.needs is not None
+        assert archive.header.needs.name == "small"
+    assert axial("decompress", "a.axl", "back.npz").status == 0
+    assert np.array_equal(np.load("back.npz")["images"], images)
+    assert axial("compress", "images.npz", "b.axl", "--minutes", "0.02", "--embed", "--force").status == 0
+    assert open_archive("b.axl").header.needs is None
+
+
+def test_images_that_no_model_of_the_package_knows_get_a_new_one(axial: Axial, shipped):
+    images = np.repeat(np.arange(0, 200, 40), 60)[:, None, None] + np.zeros((1, 4, 4), np.int64)
+    np.savez("images.npz", images=images.astype(np.uint8))
+    assert axial("compress", "images.npz", "a.axl", "--minutes", "0.05", "--force").status == 0
+    assert open_archive("a.axl").header.needs is None
+
+
+def test_changes_of_a_named_model_of_the_package_go_on_after_ctrl_c(axial: Axial, shipped, monkeypatch):
+    images = sample(shipped, 300, seed=1).numpy().astype(np.uint8)
+    np.savez("images.npz", images=images)
+    usual = watching.score
+    with monkeypatch.context() as patch:
+        patch.setattr(watching, "score", lambda *given: signal.raise_signal(signal.SIGINT) or usual(*given))
+        stopped = axial("compress", "images.npz", "a.axl", "--from", "small", "--minutes", "60")
+    assert (stopped.status, "stopped at step 8" in stopped.err) == (0, True)
+    again = axial("compress", "images.npz", "a.axl", "--minutes", "0.01", "--force")
+    assert "resumed at step 8" in again.err
+    with open_archive("a.axl") as archive:
+        assert archive.header.needs is not None
+        assert np.array_equal(archive.values.numpy(), images)

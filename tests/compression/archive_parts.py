@@ -1,12 +1,20 @@
 """Archives taken apart, and put together again from other contents; forged ones, for the readers in Python and in C."""
 
+import copy
 import io
 import json
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
 
 from axial_transformers.compression import container
+from axial_transformers.compression.archive import write_archive
 from axial_transformers.compression.container import Header
+from axial_transformers.compression.embedded_model import pack
+from axial_transformers.compression.rounding import Rounded
 from axial_transformers.storage.byte_reader import ByteReader
 
 
@@ -79,8 +87,38 @@ def forged(archive: bytes) -> dict[str, bytes]:
     ]  # fmt: skip
     return {
         "end": archive[:-3], "checksum": archive[:-1] + b"?", "first bytes": b"PK" + archive[2:],
-        "version": archive[:8] + b"\x09" + archive[9:],
+        "version": archive.replace(b"format 8", b"format 9", 1),
         **{what: joined(header, wrong) for what, wrong in contents.items()},
         **{str(field): joined(header, [model, labels, images], **field) for field in fields},
         "no labels": joined(header, [model]), "no model": joined(header, []),
     }  # fmt: skip
+
+
+def changed(model, share=1.0):
+    """Return the model with other weights, in a share of its tensors."""
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for number, weight in enumerate(other.parameters()):
+            if number % 10 < 10 * share:
+                weight += 0.1 * torch.randn_like(weight)
+    return other
+
+
+def steps_for(model, code):
+    """Return steps whose codes differ from row to row."""
+    return {
+        name: code + np.arange(len(weight) if weight.ndim > 1 else 1) % 9 for name, weight in model.named_parameters()
+    }
+
+
+def archive_of_changes(model, base, x, code=236, **sizes):
+    """Return the archive of values by a model that is stored as changes of a base."""
+
+    def rounded(model, *_):
+        once, content = pack(model, steps_for(model, code), base)
+        return Rounded(once, content, **{"expected": 0.0, "by_base": 1.0} | sizes)
+
+    file = io.BytesIO()
+    with patch("axial_transformers.compression.archive.rounded", rounded):
+        written = write_archive(model, file, x, None, True, embed=True, base=base)
+    return file.getvalue(), written

@@ -15,9 +15,11 @@ import torch
 
 from axial_transformers.compression import compress, compress_files, container
 from axial_transformers.compression.embedded_model import fingerprint
+from axial_transformers.data import load
 from axial_transformers.data.grid import Grid
 from axial_transformers.engine import GROUP
-from tests.compression.archive_parts import HOSTILE, forged, hostile, joined
+from axial_transformers.models import AxialTransformer
+from tests.compression.archive_parts import HOSTILE, archive_of_changes, changed, forged, hostile, joined, parts
 from tests.fuzz import archives
 from tests.small_models import (
     CENTRED,
@@ -115,6 +117,63 @@ def test_the_program_restores_random_values_of_random_models(kind, axl, tmp_path
         with CHUNKS_OF_64:
             archive = compress(model, x, given, embed=True, force=True, verify=False)
         assert np.array_equal(restored(axl, tmp_path, archive), x.numpy())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("kind", ["2d", "centred axis", "ordinal convolution", "rotary 3d"])
+def test_the_program_restores_what_a_named_model_or_its_changes_have_coded(kind, dtype, axl, shipped, tmp_path):
+    base = random_model(VARIANTS[kind], torch.float32)
+    for tensor in base.state_dict().values():
+        tensor.copy_(tensor.to(dtype))  # numbers of 16 bits have the same value in both
+    shipped(base, dtype=dtype)
+    folder = tmp_path / "pretrained" / "small"
+    x = base.to_data(random_values(base, GROUP + 2))
+    archives = [compress(base, x), archive_of_changes(changed(base, share=0.5), base, x)[0]]
+    for archive in archives:
+        (tmp_path / "x.axl").write_bytes(archive)
+        with pytest.raises(ValueError, match="small"):
+            axl(tmp_path / "x.axl", tmp_path / "x")
+        kind_of_values, _, shape = axl("--model", folder, tmp_path / "x.axl", tmp_path / "x").partition(" ")
+        assert np.array_equal(np.fromfile(tmp_path / "x", kind_of_values).reshape(json.loads(shape)), x.numpy())
+    shipped(changed(base), dtype=torch.float32)
+    with pytest.raises(ValueError, match="another model"):
+        axl("--model", folder, tmp_path / "x.axl", tmp_path / "x")
+
+
+def test_a_program_with_models_inside_needs_no_folder(tmp_path):
+    if COMPILER is None:
+        pytest.skip("there is no C compiler")
+    source, program = tmp_path / "axl.c", tmp_path / "axl"
+    subprocess.run([sys.executable, JOIN, source, "digits"], check=True)
+    subprocess.run([COMPILER, *FLAGS, "-o", program, source, "-lm"], check=True)
+    x = load("digits", split="test").values[:9]
+    (tmp_path / "x.axl").write_bytes(compress(AxialTransformer.from_pretrained("digits"), x))
+    subprocess.run([program, tmp_path / "x.axl", tmp_path / "x"], check=True, capture_output=True)
+    assert np.array_equal(np.fromfile(tmp_path / "x", np.uint8), x.ravel())
+
+
+def test_a_damaged_first_line_or_model_is_refused_in_one_line(axl, shipped, tmp_path):
+    base = shipped(random_model(VARIANTS["2d"], torch.float32))
+    folder = tmp_path / "pretrained" / "small"
+    archive, _ = archive_of_changes(changed(base), base, random_values(base, 3))
+    header, contents = parts(archive)
+    draw = Random(0)
+    wrong = [archive[:length] for length in range(0, 200, 7)]
+    wrong += [archive[:at] + bytes([archive[at] ^ 1]) + archive[at + 1 :] for at in range(0, 200, 3)]
+    for _ in range(40):
+        content = bytearray(contents[0])
+        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        wrong.append(joined(header, [bytes(content), *contents[1:]]))
+    for content in wrong:
+        (tmp_path / "x.axl").write_bytes(content)
+        with pytest.raises(ValueError, match="axl: "):
+            axl("--model", folder, tmp_path / "x.axl", tmp_path / "x")
+    tensors = (folder / "model.safetensors").read_bytes()
+    (tmp_path / "x.axl").write_bytes(archive)
+    for length in (0, 7, 100, len(tensors) - 1):
+        (folder / "model.safetensors").write_bytes(tensors[:length])
+        with pytest.raises(ValueError, match="axl: "):
+            axl("--model", folder, tmp_path / "x.axl", tmp_path / "x")
 
 
 @pytest.mark.slow

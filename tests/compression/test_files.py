@@ -23,9 +23,10 @@ from axial_transformers.compression import (
     container,
     decompress,
     decompress_files,
+    open_archive,
 )
 from axial_transformers.compression.description import Description, HeldArray
-from axial_transformers.data import DataConfig, save_arrays
+from axial_transformers.data import DataConfig, load, save_arrays
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.scans import Scan, read_scan, write_scan
 from axial_transformers.models import AxialTransformer
@@ -285,7 +286,7 @@ def test_an_archive_replaces_a_regular_file_only_and_only_if_told(tmp_path, gray
     with pytest.raises(FileExistsError, match=r"a\.axl"):
         compress_files(gray, source, archive)
     compress_files(gray, source, archive, embed=False, force=True)
-    assert archive.read_bytes().startswith(container.MAGIC)
+    assert archive.read_bytes().startswith(container.START)
     (tmp_path / "link").symlink_to(source)
     (tmp_path / "same").hardlink_to(source)
     (tmp_path / "folder").mkdir()
@@ -462,3 +463,28 @@ def test_a_stored_archive_of_pictures_gives_its_files_and_is_written_the_same(tm
             assert again.convert("RGB").tobytes() == image.convert("RGB").tobytes()
     compress_files(model, STORED / "pictures", tmp_path / "new.axl", embed=False, force=True, verify=False)
     assert (tmp_path / "new.axl").read_bytes() == (STORED / "pictures.axl").read_bytes()
+
+
+FOR_EVER = STORED / "format_8"
+"""Archives of the first stable format. They are never written again: every release must read them."""
+
+
+def test_every_release_reads_the_archives_of_format_8(tmp_path):
+    digits = load("digits", split="test").values[:16]
+    for name in ("named", "changes"):
+        with open_archive(FOR_EVER / f"{name}.axl") as archive:
+            assert np.array_equal(archive.values.numpy(), digits)
+    with np.load(STORED / "images.npz") as arrays:
+        images = arrays["images"]
+    label = torch.arange(len(images)) % 4
+    with open_archive(FOR_EVER / "labelled_with_model.axl") as archive:
+        assert np.array_equal(archive.values.numpy(), images)
+        assert torch.equal(archive.labels, label)
+    model = AxialTransformer.from_pretrained(STORED / "model")
+    assert np.array_equal(decompress(model, (FOR_EVER / "labelled.axl").read_bytes(), label).numpy(), images)
+    with open_archive(FOR_EVER / "numbers_with_model.axl") as archive, np.load(STORED / "numbers.npz") as arrays:
+        assert np.array_equal(archive.values.numpy(), arrays["values"])
+    decompress_files(None, FOR_EVER / "pictures_with_model.axl", tmp_path / "pictures")
+    for path in (STORED / "pictures").iterdir():
+        with Image.open(path) as image, Image.open(tmp_path / "pictures" / path.name) as again:
+            assert again.convert("RGB").tobytes() == image.convert("RGB").tobytes()

@@ -1,19 +1,31 @@
-/* axl: restore the values of an archive of the package axial-transformers that carries its model (format version 7).
+/* axl: restore the values of an archive of the package axial-transformers (format version 8).
 
    C99 and the standard library. The network and the coder are those of the package's engine, the files *.h that are
    included here; `make axl` joins them and this file into one, build/axl.c, which is all that is needed:
 
        cc -std=c99 -O2 -ffp-contract=off -o axl axl.c -lm
-       ./axl ARCHIVE OUTPUT [MIB]
+       ./axl [--model FOLDER] ARCHIVE OUTPUT [MIB]
+
+   FOLDER is that of a model of the package, for an archive that names one in its first line: it has model.safetensors and
+   archive.txt. `make axl MODELS="photos32 ..."` puts models into the program, which then needs no folder of theirs.
 
    With -O3 -march=native it is 20 times faster, on processors with fused multiply-add. Never use -ffast-math.
 
    An archive of an array: OUTPUT becomes the raw values, lowest byte first, channels last; a line has their type and
-   shape. An archive of images: OUTPUT is a folder that exists, as do the folders within. Images come back as raw values;
-   a line says what each is. Stored files come back as they were, those of an array as OUTPUT.NAME.
+   shape. An archive of images: OUTPUT becomes a folder, with the folders within. Images come back as raw values; a line
+   says what each is. Stored files come back as they were, those of an array as OUTPUT.NAME.
 
    An error is one line on stderr, and exit status 2. Archives may be hostile: sizes are checked before memory is taken.
    The memory of the whole program is at most MIB, or 32 MiB and 16 KiB for each byte of the archive. */
+
+#ifdef _WIN32
+#include <direct.h>
+#define make_folder(name) _mkdir(name)
+#else
+#define _POSIX_C_SOURCE 200809L
+#include <sys/stat.h>
+#define make_folder(name) mkdir(name, 0777)
+#endif
 
 #include "arithmetic.h"
 #include "coder.h"
@@ -26,9 +38,10 @@
 #include <stdio.h>
 
 enum {
-    VERSION = 7, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256,
+    VERSION = 8, MAX_AXES = 8, MAX_SIZE = 1 << 20, MAX_LAYERS = 1024, MAX_IMAGES = 256,
     MAX_DEPTH = 16, /* levels of JSON */
     MAX_TENSORS = 1 << 16, MAX_CONFIG = 1 << 16, NUMBERS_PER_BYTE = 32, CODE_OF_STEP = 240, CODE_OF_PRECISION = 112,
+    LAST_STEP = 511, LAST_PRECISION = 127, LAST_PRECISION_OF_CHANGES = 191, MAX_LINE = 300,
     MAX_NEIGHBOURS = 256, MAX_WINDOW = 4096 /* positions */
 };
 #define MAX_MEMORY ((uint64_t)1 << 34)
@@ -121,7 +134,16 @@ static const char *text_of(const char *format, ...) {
 static void open_output(const char *name) {
     output_name = name;
     output = fopen(name, "wb");
-    if (!output) fail("%s: cannot be written: %s; make its folder first", name, strerror(errno));
+    if (!output) fail("%s: cannot be written: %s", name, strerror(errno));
+}
+
+/* Make the folders that a path goes through, from the byte `first` on; some may be there already. */
+static void make_folders(const char *path, uint64_t first) {
+    char *name = (char *)text_of("%s", path);
+    for (char *at = name + first; (at = strchr(at, '/')); *at++ = '/') {
+        *at = 0;
+        if (make_folder(name) && errno != EEXIST) fail("%s: this folder cannot be made: %s", name, strerror(errno));
+    }
 }
 
 static void write_output(const void *bytes, uint64_t size) {
@@ -725,18 +747,27 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const Tensor *)a)->name, ((const Tensor *)b)->name);
 }
 
-/* Fill the tensors from the stream, and add them to the fingerprint. */
-static void read_tensors(Stream stream, Sha256 *sha) {
+static uint64_t row_of(const Tensor *tensor) {
+    if (tensor->kind == COEFFICIENTS) return tensor->shape[2];
+    return tensor->axes > 1 ? tensor->shape[1] : tensor->count;
+}
+
+static void check_end(const Stream *stream) {
+    if (stream->at != stream->count || stream->state != MIN_STATE)
+        fail("the model of the archive is damaged: it ends otherwise");
+}
+
+/* Fill the tensors from the stream. */
+static void read_tensors(Stream stream) {
     int64_t step = CODE_OF_STEP, precision = CODE_OF_PRECISION, *numbers;
-    qsort(model.tensors, (size_t)model.count, sizeof(Tensor), by_name);
     for (Tensor *tensor = model.tensors; tensor < model.tensors + model.count; tensor++) {
         int trained = tensor->kind == TRAINED;
-        uint64_t row = trained ? tensor->axes > 1 ? tensor->shape[1] : tensor->count : tensor->shape[2];
+        uint64_t row = row_of(tensor);
         if (tensor->kind == ROTATIONS) read_rotations(&stream, tensor);
         if (tensor->kind == EXACT) *tensor->values = read_float(&stream);
         for (uint64_t start = 0; (trained || tensor->numbers) && start < tensor->count; start += row) {
-            if (trained) step = read_code(&stream, step, 511);
-            precision = read_code(&stream, precision, 127);
+            if (trained) step = read_code(&stream, step, LAST_STEP);
+            precision = read_code(&stream, precision, LAST_PRECISION);
             double unit = size_of(step, -43);
             for (uint64_t k = start; trained && k < start + row; k++)
                 tensor->values[k] = (float)((double)read_number(&stream, precision) * unit);
@@ -748,10 +779,75 @@ static void read_tensors(Stream stream, Sha256 *sha) {
                 if (numbers[k] == -32768 * 4096) numbers[k] = (int64_t)read_words(&stream, 4);
         }
         check_stream(&stream);
-        add_to_fingerprint(sha, tensor);
-        if (tensor->layer) (tensor->floats ? pack_floats : round_weights)(tensor->layer, tensor->values);
     }
-    if (stream.at != stream.count || stream.state != MIN_STATE) fail("the model of the archive is damaged: it ends otherwise");
+    check_end(&stream);
+}
+
+/* Change the tensors as the stream says. */
+static void read_changes(Stream stream) {
+    int64_t step = CODE_OF_STEP, precision = CODE_OF_PRECISION;
+    for (Tensor *tensor = model.tensors; tensor < model.tensors + model.count; tensor++) {
+        if (tensor->kind != TRAINED || !read_number(&stream, CODE_OF_PRECISION)) continue;
+        uint64_t row = row_of(tensor);
+        for (uint64_t start = 0; start < tensor->count; start += row) {
+            step = read_code(&stream, step, LAST_STEP);
+            precision = read_code(&stream, precision, LAST_PRECISION_OF_CHANGES);
+            double unit = size_of(step, -43);
+            for (uint64_t k = start; k < start + row; k++)
+                tensor->values[k] = (float)((double)tensor->values[k] + (double)read_number(&stream, precision) * unit);
+        }
+        check_stream(&stream);
+    }
+    check_end(&stream);
+}
+
+static float from_half(uint64_t bits) {
+    uint64_t exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double size = exponent ? ldexp((double)(1024 + fraction), (int)exponent - 25) : ldexp((double)fraction, -24);
+    if (exponent == 31) fail("the model holds NaN or infinity");
+    return (float)(bits >> 15 ? -size : size);
+}
+
+/* Fill the tensors from a file of safetensors: the size of a JSON object, the object, then all numbers. */
+static void load_tensors(Bytes file, const char *name) {
+    uint64_t head = little(part(&file, 8, name).bytes, 8);
+    const Json *described = read_json(part(&file, head, name), name);
+    for (Tensor *tensor = model.tensors; tensor < model.tensors + model.count; tensor++) {
+        const Json *own = member(described, tensor->name), *type = own ? member(own, "dtype") : NULL;
+        const Json *offsets = own ? member(own, "data_offsets") : NULL;
+        int is_half = is(type, "F16"), is_whole = is(type, "I64");
+        uint64_t size = is_half ? 2 : is_whole ? 8 : 4;
+        if (is_whole != (tensor->numbers != NULL) || (!is_half && !is_whole && !is(type, "F32")) || !offsets || !offsets->first)
+            fail("%s: %s is missing, or of another type", name, tensor->name);
+        uint64_t start = whole(offsets->first, 0, (double)file.size, "an offset");
+        if (product(size, tensor->count) > file.size - start) fail("%s is cut off", name);
+        for (uint64_t k = 0; k < tensor->count; k++) {
+            uint64_t bits = little(file.bytes + start + k * size, (int)size);
+            if (is_whole)
+                tensor->numbers[k] = (int64_t)bits;
+            else
+                tensor->values[k] = is_half ? from_half(bits) : from_bits((uint32_t)bits);
+            if (!is_whole && !(fabsf(tensor->values[k]) <= FLT_MAX)) fail("%s: %s is not finite", name, tensor->name);
+        }
+    }
+}
+
+/* Stop unless this is the SHA-256 of the text of the configuration and all tensors. */
+static void check_fingerprint(Bytes text, const unsigned char *wanted, const char *otherwise) {
+    unsigned char digest[32];
+    Sha256 sha;
+    sha256_start(&sha);
+    sha256_add(&sha, text.bytes, text.size);
+    for (Tensor *tensor = model.tensors; tensor < model.tensors + model.count; tensor++)
+        add_to_fingerprint(&sha, tensor);
+    sha256_end(&sha, digest);
+    if (memcmp(wanted, digest, 32)) fail("%s", otherwise);
+}
+
+/* Bring the weights into the order in which layers read them. */
+static void arrange_weights(void) {
+    for (Tensor *tensor = model.tensors; tensor < model.tensors + model.count; tensor++)
+        if (tensor->layer) (tensor->floats ? pack_floats : round_weights)(tensor->layer, tensor->values);
 }
 
 /* Layers ----------------------------------------------------------------------------------------------------------- */
@@ -1536,7 +1632,9 @@ static void open_file(const Json *name, const char *suffix) {
             fail("the archive names a file outside of its folder");
         at = at[length] ? at + length + 1 : NULL;
     }
-    open_output(text_of(target.images ? "%s/%s%s" : "%s.%s%s", target.path, name->text, suffix));
+    const char *path = text_of(target.images ? "%s/%s%s" : "%s.%s%s", target.path, name->text, suffix);
+    make_folders(path, strlen(target.path));
+    open_output(path);
     printf("%s%s: ", name->text, suffix);
 }
 
@@ -1718,21 +1816,71 @@ static void write_stored(Bytes packed) {
     if (content.size) bad_description();
 }
 
-/* Read the configuration, the network and its tensors from a chunk. */
-static void read_model(Bytes chunk, const unsigned char *fingerprint) {
-    unsigned char digest[32];
-    Sha256 sha;
-    model.most_numbers = NUMBERS_PER_BYTE * chunk.size;
-    uint64_t size = varint(&chunk);
-    if (size > MAX_CONFIG) fail("the configuration of the model takes more than %d bytes", MAX_CONFIG);
-    Bytes text = part(&chunk, size, "the model");
-    sha256_start(&sha);
-    sha256_add(&sha, text.bytes, text.size);
-    read_config(text);
+/* A model of the package: its configuration as the fingerprint takes it, and model.safetensors. */
+typedef struct {
+    const char *name;
+    Bytes text, tensors;
+} ShippedModel;
+
+/* MODELS: tools/axl/join.py writes them here, and a last one without a name. */
+static const ShippedModel shipped_models[] = {{NULL, {NULL, 0}, {NULL, 0}}};
+
+/* What the first line of an archive says of its model. */
+typedef struct {
+    int holds_model, is_needed; /* both: it holds changes of the one that is needed */
+    const char *name;           /* of the needed one, or NULL */
+    unsigned char fingerprint[32];
+} Need;
+
+static Bytes copy_of(Bytes bytes) {
+    Bytes copy = {take(bytes.size + 1, 1), bytes.size};
+    memcpy(copy.bytes, bytes.bytes, (size_t)bytes.size);
+    return copy;
+}
+
+/* Build the network of a configuration, whose tensors have no values yet. */
+static void build_network(Bytes text, uint64_t most_numbers) {
+    model.most_numbers = most_numbers;
+    read_config(copy_of(text)); /* which decodes strings in their place */
     read_network();
-    read_tensors(open_stream(chunk), &sha);
-    sha256_end(&sha, digest);
-    if (memcmp(fingerprint, digest, 32)) fail("the archive states another fingerprint than that of its model: damage");
+    qsort(model.tensors, (size_t)model.count, sizeof(Tensor), by_name);
+}
+
+/* Return the model that an archive needs, from the folder or from this program. */
+static ShippedModel find_model(const Need *need, const char *folder) {
+    for (const ShippedModel *shipped = shipped_models; !folder && shipped->name; shipped++)
+        if (need->name && !strcmp(shipped->name, need->name)) return *shipped;
+    if (!folder)
+        fail("the archive needs the model %s of the package axial-transformers: name its folder, by --model FOLDER",
+             need->name ? need->name : "that wrote it, which is none");
+    const char *name = text_of("%s/archive.txt", folder);
+    Bytes text = read_file(name);
+    unsigned char *line = memchr(text.bytes, '\n', (size_t)text.size);
+    if (!line) fail("%s: damaged: it has two lines", name);
+    part(&text, (uint64_t)(line - text.bytes) + 1, name);
+    while (text.size && text.bytes[text.size - 1] <= ' ')
+        text.size--;
+    return (ShippedModel){need->name, text, read_file(text_of("%s/model.safetensors", folder))};
+}
+
+/* Read the configuration, the network and its tensors: from a chunk, or from the model that is needed, or from both. */
+static void read_model(Bytes chunk, const Need *need, const char *folder, const unsigned char *fingerprint) {
+    uint64_t size = need->holds_model ? varint(&chunk) : 0;
+    Bytes text = part(&chunk, size < MAX_CONFIG ? size : MAX_CONFIG + 1, "the model");
+    if (need->is_needed) {
+        if (size) fail("the model of the archive is damaged: changes of a model have no configuration");
+        ShippedModel shipped = find_model(need, folder);
+        text = shipped.text;
+        build_network(text, NUMBERS_PER_BYTE * shipped.tensors.size);
+        load_tensors(copy_of(shipped.tensors), "model.safetensors");
+        check_fingerprint(text, need->fingerprint, "the archive needs another model than this one");
+        if (need->holds_model) read_changes(open_stream(chunk));
+    } else {
+        build_network(text, NUMBERS_PER_BYTE * (chunk.size + size));
+        read_tensors(open_stream(chunk));
+    }
+    check_fingerprint(text, fingerprint, "the archive states another fingerprint than that of its model: damage");
+    arrange_weights();
 }
 
 /* Return the class of each image; without a chunk of them, that of unlabelled images. */
@@ -1748,8 +1896,52 @@ static const int *read_classes(Bytes *chunk, uint64_t images) {
     return classes;
 }
 
-static void read_archive(const char *name, const char *limit) {
-    static const unsigned char magic[8] = {0x89, 'A', 'X', 'L', '\r', '\n', 0x1a, '\n'};
+/* Return a word of the first line, up to the next space or comma, and skip that. */
+static const char *next_word(char **line) {
+    char *word = *line, *end = word + strcspn(word, " ,");
+    *line = *end ? end + 1 + (end[0] == ',' && end[1] == ' ') : end;
+    *end = 0;
+    return word;
+}
+
+static int hex_digit(int character) {
+    const char *digits = "0123456789abcdef", *found = character ? strchr(digits, character) : NULL;
+    if (!found) fail("the first line of the archive is damaged: its SHA-256 is none");
+    return (int)(found - digits);
+}
+
+/* Read what the first line says, which ends where the header begins. */
+static Need read_first_line(Bytes *left, const char *name) {
+    static const char start[] = "axial-transformers archive, format ", end[] = "\r\n\x1a\n";
+    const char *damaged = "%s: the first line is damaged; a transfer as text may have changed it";
+    uint64_t length = sizeof(start) - 1, most = left->size < MAX_LINE ? left->size : MAX_LINE;
+    Need need = {.holds_model = 1};
+    if (left->size < length || memcmp(left->bytes, start, (size_t)length)) fail("%s: no archive: it begins otherwise", name);
+    while (length + 4 <= most && memcmp(left->bytes + length, end, 4))
+        length++;
+    if (length + 4 > most) fail(damaged, name);
+    char *line = (char *)copy_of(part(left, length, name)).bytes + sizeof(start) - 1;
+    part(left, 4, name);
+    const char *version = next_word(&line);
+    if (strtol(version, NULL, 10) != VERSION)
+        fail("%s: an archive of format version %.9s; this program reads version %d", name, version, VERSION);
+    if (!strcmp(line, "holds its model")) return need;
+    const char *verb = next_word(&line), *word = next_word(&line);
+    need.is_needed = 1;
+    need.holds_model = !strcmp(verb, "holds");
+    if (need.holds_model && !strcmp(word, "changes") && !strcmp(next_word(&line), "of")) word = next_word(&line);
+    if (!strcmp(word, "a"))
+        next_word(&line);
+    else
+        need.name = word;
+    line = strstr(line, "SHA-256 ");
+    if (!line || strlen(line) != 8 + 64 || (strcmp(verb, "needs") && !need.holds_model)) fail(damaged, name);
+    for (int i = 0; i < 32; i++)
+        need.fingerprint[i] = (unsigned char)(16 * hex_digit(line[8 + 2 * i]) + hex_digit(line[9 + 2 * i]));
+    return need;
+}
+
+static void read_archive(const char *name, const char *folder, const char *limit) {
     enum { LABELS = 1, COND = 2, MODEL = 4 };
     Bytes file = read_file(name), left = file;
     uint64_t most = ((uint64_t)1 << 25) + (file.size << 14);
@@ -1758,20 +1950,18 @@ static void read_archive(const char *name, const char *limit) {
     if (*end || most < memory_taken) fail("MIB must be a number, of more bytes than the archive has");
     memory_limit = most < MAX_MEMORY || limit ? most : MAX_MEMORY;
     const char *what = "the header";
-    if (memcmp(part(&left, 8, what).bytes, magic, 8)) fail("%s: no archive: its first bytes are others", name);
-    int version = *part(&left, 1, what).bytes;
-    if (version != VERSION)
-        fail("%s: an archive of format version %d; this program reads version %d", name, version, VERSION);
+    Need need = read_first_line(&left, name);
     unsigned char *fingerprint = part(&left, 32, what).bytes, *fixed = part(&left, 18, what).bytes;
-    uint64_t count = little(fixed + 5, 4), axes = fixed[17], images = 0, first_file = *fixed & LABELS ? 2 : 1;
+    uint64_t count = little(fixed + 5, 4), axes = fixed[17], images = 0;
+    uint64_t first_file = need.holds_model ? *fixed & LABELS ? 2 : 1 : 0;
     unsigned char *sizes = part(&left, 4 * axes, what).bytes, *index = part(&left, 10 * count, what).bytes;
     Bytes metadata = part(&left, little(fixed + 9, 4), what);
     uint64_t head = file.size - left.size;
     if (little(part(&left, 4, what).bytes, 4) != crc32(0, file.bytes, head))
         fail("%s: the header is damaged: its checksum differs", name);
-    if (!(*fixed & MODEL))
-        fail("%s: an archive without its model: restore it by the package, with the model that wrote it", name);
-    if (*fixed > (MODEL | LABELS) || count < first_file) fail("%s: the header is damaged", name);
+    if (!(*fixed & MODEL) && *fixed & LABELS) fail("%s: an archive of images whose labels it does not hold", name);
+    if (*fixed > (MODEL | LABELS) || count < first_file || !!(*fixed & MODEL) != need.holds_model)
+        fail("%s: the header is damaged", name);
     Chunk *chunks = take(count, sizeof(Chunk));
     for (uint64_t i = 0; i < count; i++, index += 10) {
         chunks[i].images = little(index, 2);
@@ -1783,7 +1973,7 @@ static void read_archive(const char *name, const char *limit) {
         images += chunks[i].images;
     }
     if (left.size) fail("%s: there are bytes behind the last chunk", name);
-    read_model(chunks->content, fingerprint);
+    read_model(need.holds_model ? chunks->content : left, &need, folder, fingerprint);
     int fits = axes == (uint64_t)config.data_axes && little(fixed + 13, 4) == config.data_channels &&
                little(fixed + 1, 4) == (uint64_t)config.num_values;
     for (uint64_t axis = 0; fits && axis < axes; axis++)
@@ -1804,10 +1994,16 @@ static void read_archive(const char *name, const char *limit) {
 }
 
 int main(int count, char **words) {
-    if (count < 3 || count > 4) fail("usage: axl ARCHIVE OUTPUT [MIB]");
+    const char *folder = NULL;
+    if (count > 3 && !strcmp(words[1], "--model")) {
+        folder = words[2];
+        words += 2;
+        count -= 2;
+    }
+    if (count < 3 || count > 4) fail("usage: axl [--model FOLDER] ARCHIVE OUTPUT [MIB]");
     target.path = words[2];
     if (!is_ieee()) fail("this machine's arithmetic is not as IEEE 754 says");
     fill_logistic_table();
-    read_archive(words[1], count == 4 ? words[3] : NULL);
+    read_archive(words[1], folder, count == 4 ? words[3] : NULL);
     return fflush(stdout) ? 2 : 0;
 }

@@ -166,24 +166,45 @@ def inspect_archive(path: Path, as_json: bool) -> None:
 
     with opened(path) as file:
         header = read_header(file)
-        model = without_weights(read_chunk(file, header, 0))[0].config.describe() if header.carries_model else None
+        holds_model = header.carries_model and header.needs is None
+        model = without_weights(read_chunk(file, header, 0))[0].config.describe() if holds_model else None
     chunks = [chunk.size for chunk in header.chunks]
     stored = 0 if header.stored_chunk is None else chunks[header.stored_chunk]
     sizes = {"all": header.starts[-1], "model": sum(chunks[: header.model_chunks]), "stored files": stored}
     (holds, target), name = _held(header), header.fingerprint.hex()
     to_open = "axial.decompress"
     if target:
-        to_open = command("decompress", *([] if model else ["MODEL"]), path, target)
+        own = header.needs is not None and not header.needs.name
+        to_open = command("decompress", *(["MODEL"] if own else []), path, target)
     if as_json:
-        facts = {"archive": str(path), "bytes": sizes, "holds": holds, "model": model, "fingerprint": name}
+        needs = header.needs and header.needs.name
+        facts = {
+            "archive": str(path),
+            "bytes": sizes,
+            "holds": holds,
+            "model": model,
+            "needs": needs,
+            "fingerprint": name,
+        }
         print(json.dumps({**facts, "to_open": to_open}))
         return
     pieces = [f"{size:,} of the {part}" for part, size in sizes.items() if size and part != "all"]
     rows = {"holds": holds, "bytes": ", ".join([f"{sizes['all']:,}", *pieces])}
-    rows["needs"] = "nothing: it holds its model" if model else f"the model {name[:16]}"
+    rows["needs"] = _needed(header)
     print_rows(rows | {"to open": to_open}, str(path))
     if model:
         print_rows(model, "model")
+
+
+def _needed(header: "Header") -> str:
+    """Return what opening an archive needs."""
+    needs = header.needs
+    if needs is None:
+        return "nothing: it holds its model"
+    if not needs.name:
+        return f"the model {needs.fingerprint.hex()[:16]}"
+    held = ", whose changes it holds" if header.carries_model else ""
+    return f"the model {needs.name} of axial-transformers {needs.version} or later{held}"
 
 
 def _held(header: "Header") -> tuple[str, str]:

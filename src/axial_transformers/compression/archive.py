@@ -24,9 +24,10 @@ from axial_transformers.compression import container
 from axial_transformers.compression.codec import check_model, decode_chunk, encode_chunk, work_on_chunks
 from axial_transformers.compression.container import ArchiveError, ChunkEntry, DamagedError, Header
 from axial_transformers.compression.contents import Contents, read_contents
-from axial_transformers.compression.embedded_model import fingerprint
+from axial_transformers.compression.embedded_model import differs_in_weights, fingerprint
 from axial_transformers.compression.reader import ArchiveReader
 from axial_transformers.compression.rounding import rounded
+from axial_transformers.compression.shipped_models import needed
 from axial_transformers.data import DataConfig, open_source, scans
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.exact.network import ExactNetwork
@@ -146,7 +147,7 @@ def decompress(
 
 
 def open_archive(archive: str | Path | bytes | bytearray | memoryview | BinaryIO) -> ArchiveReader:
-    """Open an archive that carries its model. Its parts are read when they are asked for.
+    """Open an archive that holds its model, or names one of the package. Its parts are read when they are asked for.
 
     Args:
         archive: a path, the bytes, or an open binary file.
@@ -157,7 +158,7 @@ def open_archive(archive: str | Path | bytes | bytearray | memoryview | BinaryIO
 
     Raises:
         FileNotFoundError: no such file.
-        ArchiveError: see `container`; also an archive without its model.
+        ArchiveError: see `container`; also an archive that needs another model.
     """
     if not isinstance(archive, str | Path):
         return ArchiveReader(archive)
@@ -169,6 +170,16 @@ def open_archive(archive: str | Path | bytes | bytearray | memoryview | BinaryIO
         raise type(error)(f"{archive}: {error}") from error
 
 
+class Sizes(NamedTuple):
+    """What an archive takes, in bytes."""
+
+    size: int
+    model_size: int
+    """Of the model, or of changes of one; 0: the archive needs its model."""
+    base: str
+    """The model of the package that it needs; empty: none of them."""
+
+
 def write_archive(  # noqa: PLR0913
     model: AxialTransformer,
     file: BinaryIO,
@@ -177,14 +188,16 @@ def write_archive(  # noqa: PLR0913
     verify: bool,
     *,
     embed: bool = False,
+    base: AxialTransformer | None = None,
     limit: Limit = UNLIMITED,
     metadata: bytes = b"",
     stored: bytes = b"",
     progress: Progress = iter,
-) -> tuple[int, int]:
-    """Write the result of `compress` to an empty file; return its bytes, and those of the model in it.
+) -> "Sizes":
+    """Write the result of `compress` to an empty file; return what it takes.
 
     Args:
+        base: the file holds the changes of this model of the package, or names it if changes would not pay.
         limit: is checked before the long work, as far as a model is embedded, and after it.
         stored: the chunk of stored files.
     """
@@ -192,12 +205,21 @@ def write_archive(  # noqa: PLR0913
     if label is not None:
         model.embed_conditioning(len(images), Conditioning(label))  # checks all labels
     without_images = list[tuple[int, bytes]]()
+    if base is not None and not differs_in_weights(model, base):
+        base = None
+    needs = None if embed else needed(model)
     if embed:
-        model, content, expected = rounded(model, images, Conditioning(label), progress)
-        limit.check(expected + len(stored))
-        without_images.append((0, content))
-        if label is not None:
-            without_images.append((0, b"".join(map(container.varint, label.tolist()))))
+        result = rounded(model, images, Conditioning(label), progress, base)
+        limit.check(min(result.expected, result.by_base) + len(stored))
+        if base is not None:
+            needs = needed(base)
+        if base is not None and result.by_base <= result.expected:
+            model, embed = base, False
+        else:
+            model = result.model
+            without_images.append((0, result.content))
+    if embed and label is not None:
+        without_images.append((0, b"".join(map(container.varint, label.tolist()))))
     ranges = _even_ranges(len(images), IMAGES_PER_CHUNK)
     header = Header(
         fingerprint=fingerprint(model),
@@ -206,6 +228,7 @@ def write_archive(  # noqa: PLR0913
         num_values=model.config.num_values,
         labels=label is not None,
         carries_model=embed,
+        needs=needs,
         metadata=metadata,
         chunks=(ChunkEntry(0, 0, 0),) * (len(without_images) + len(ranges) + bool(stored)),
     )
@@ -219,7 +242,7 @@ def write_archive(  # noqa: PLR0913
     limit.check(size)
     file.seek(0)
     file.write(replace(header, chunks=tuple(entries)).pack())
-    return size, entries[0].size if embed else 0
+    return Sizes(size, entries[0].size if embed else 0, needs.name if needs else "")
 
 
 def _coded_chunks(
@@ -260,7 +283,9 @@ class Written:
     contents: Contents
     size: int
     model_size: int
-    """Bytes of the model in the archive; 0: the archive does not carry it."""
+    """Bytes of the model, or of changes of one, in the archive; 0: the archive needs its model."""
+    base: str = ""
+    """The model of the package that the archive needs; empty: none of them."""
 
 
 def compress_files(  # noqa: PLR0913
@@ -268,7 +293,7 @@ def compress_files(  # noqa: PLR0913
     source: str | Path,
     target: str | Path,
     *,
-    embed: bool = True,
+    embed: bool | None = None,
     data: DataConfig | None = None,
     only_data: bool = False,
     force: bool = False,
@@ -282,7 +307,8 @@ def compress_files(  # noqa: PLR0913
     which. Other files of a folder are stored. The archive appears only when it is complete and, with `verify`, checked.
 
     Args:
-        embed: store the model, too, with rounded weights; see `compress`.
+        embed: True: store the model, too, with rounded weights. False: `decompress_files` needs the model again. None:
+            store it unless it is one of the package, which the archive names.
         data: how the model's data are read, above all `axes` and `key` of arrays.
         only_data: leave out other files of a folder.
         force: replace a file at `target`, which must not be of the source; write an archive that is larger
@@ -307,30 +333,34 @@ def write_contents(
     contents: Contents,
     target: Path,
     *,
-    embed: bool = True,
+    embed: bool | None = None,
+    base: AxialTransformer | None = None,
     force: bool = False,
     verify: bool = True,
     progress: Progress = iter,
 ) -> Written:
-    """Write the archive of what `read_contents` has read; see `compress_files`."""
+    """Write the archive of what `read_contents` has read; see `compress_files` and `write_archive`."""
     if model.config.needs_label:
         advice = "train one with training.label_dropout above 0, or without classes"
         raise ValueError(f"{target} holds images without labels, which this model needs: {advice}")
+    if embed is None:
+        embed = base is not None or not needed(model).name
     limit = UNLIMITED if force else input_limit(contents, model.config)
     with written_whole(target, replace=force) as aside, aside.open("wb") as file:
-        size, model_size = write_archive(
+        sizes = write_archive(
             model,
             file,
             contents.tiles,
             None,
             verify,
             embed=embed,
+            base=base,
             limit=limit,
             metadata=contents.description.pack(),
             stored=contents.stored,
             progress=progress,
         )
-    return Written(contents=contents, size=size, model_size=model_size)
+    return Written(contents=contents, size=sizes.size, model_size=sizes.model_size, base=sizes.base)
 
 
 def tell(contents: Contents) -> None:

@@ -1,5 +1,9 @@
-"""The .axl file: a header with an index, then chunks, each readable alone (docs/reference/archive_format.md)."""
+"""The .axl file: a line of text, a header with an index, then chunks, each readable alone.
 
+docs/reference/archive_format.md has the format.
+"""
+
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -13,20 +17,25 @@ from typing import BinaryIO, NamedTuple
 from axial_transformers.storage.byte_reader import ByteReader
 from axial_transformers.storage.files import source_path
 
-MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
-VERSION = 7
-"""The only version of the format that this release writes and reads."""
+VERSION = 8
+"""The version of the format that this release writes. Later releases read it, too."""
+START, END = b"axial-transformers archive, format ", b"\r\n\x1a\n"
+"""Of the first line. As in PNG, transfers that convert line ends change its end, and it ends what a terminal shows."""
+MAX_LINE = 300
+"""Bytes of the first line."""
 MAX_IMAGES = 256
 """Largest number of images in a chunk: a reader needs memory for all of them."""
 MAX_BYTES = (1 << 32) - 1
 """Largest size of a chunk, and of the metadata."""
 
-_PREFIX = struct.Struct("<8sB")
 _FIXED = struct.Struct("<32sBIIIIB")
 _ENTRY = struct.Struct("<HII")
 _SIZE = struct.Struct("<I")
 _LABELS, _MODEL = 1, 4
 """Bits of the byte of conditions."""
+_HOLDS_MODEL = "holds its model"
+_NEEDS = re.compile(r"(needs|holds changes of) (?:a model|(\w+) of version (\S+) or later), SHA-256 ([0-9a-f]{64})")
+"""What the first line says of the model, if the archive needs one."""
 
 
 class ArchiveError(ValueError):
@@ -74,6 +83,21 @@ class ChunkEntry(NamedTuple):
     """CRC-32 of the chunk."""
 
 
+class NeededModel(NamedTuple):
+    """A model that an archive needs, and does not hold."""
+
+    fingerprint: bytes
+    """Its SHA-256: 32 bytes."""
+    name: str = ""
+    """Of a model in the package, or empty."""
+    version: str = ""
+    """The version of the package that has it, as have all later ones."""
+
+    def __str__(self) -> str:
+        named = f"{self.name} of version {self.version} or later" if self.name else "a model"
+        return f"{named}, SHA-256 {self.fingerprint.hex()}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Header:
     """Fields of the header, except those that follow from these."""
@@ -87,7 +111,9 @@ class Header:
     labels: bool = False
     """The model was given labels: the second chunk with `carries_model`, otherwise what the reader must know."""
     carries_model: bool = False
-    """The first chunk is the model."""
+    """The first chunk is the model, or changes of the model that is needed."""
+    needs: NeededModel | None = None
+    """The model that a reader must have; None if the archive holds its own."""
     metadata: bytes = b""
     """Describes the files that the images came from: compressed JSON (see `description`)."""
     chunks: tuple[ChunkEntry, ...] = ()
@@ -121,8 +147,14 @@ class Header:
         )  # fmt: skip
         sizes = b"".join(map(_SIZE.pack, self.shape))
         index = b"".join(_ENTRY.pack(*chunk) for chunk in self.chunks)
-        head = _PREFIX.pack(MAGIC, VERSION) + fixed + sizes + index + self.metadata
+        head = self._first_line() + fixed + sizes + index + self.metadata
         return head + _SIZE.pack(zlib.crc32(head))
+
+    def _first_line(self) -> bytes:
+        of_model = _HOLDS_MODEL
+        if self.needs is not None:
+            of_model = f"{'holds changes of' if self.carries_model else 'needs'} {self.needs}"
+        return START + f"{VERSION}, {of_model}".encode() + END
 
     @cached_property
     def starts(self) -> list[int]:
@@ -151,12 +183,8 @@ def read_header(file: BinaryIO) -> Header:
         DamagedError: no archive, a damaged header, or bytes behind the last chunk.
     """
     file.seek(0)
+    of_model = _read_first_line(file)
     head = _reader(file, "the header of the archive")
-    magic, version = _PREFIX.unpack(head.take(_PREFIX.size))
-    if magic != MAGIC:
-        raise DamagedError("not an archive: an .axl file starts with other bytes")
-    if version != VERSION:
-        raise OtherVersionError(f"archive of format version {version}; this release reads version {VERSION}")
     fingerprint, conditions, num_values, chunks, size, channels, axes = _FIXED.unpack(head.take(_FIXED.size))
     shape = tuple(size for (size,) in _SIZE.iter_unpack(head.take(_SIZE.size * axes)))
     index = tuple(ChunkEntry(*fields) for fields in _ENTRY.iter_unpack(head.take(_ENTRY.size * chunks)))
@@ -168,13 +196,16 @@ def read_header(file: BinaryIO) -> Header:
         raise DamagedError("the header is damaged: its checksum differs")
     if head.left > sum(chunk.size for chunk in index):
         raise DamagedError("there are bytes behind the last chunk")
+    verb, needs = _read_needed(of_model)
     header = Header(
-        fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values,
+        fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values, needs=needs,
         labels=bool(conditions & _LABELS), carries_model=bool(conditions & _MODEL), metadata=metadata, chunks=index,
     )  # fmt: skip
     without_images = index[: header.model_chunks]
     claims = {
         f"conditions {conditions}": conditions & ~(_LABELS | _MODEL),
+        f"that it {verb}, but not in its fields": header.carries_model != verb.startswith("holds"),
+        "another model than it names": verb == "needs" and needs is not None and needs.fingerprint != fingerprint,
         "a model that is not there": len(without_images) < header.model_chunks,
         "images in the chunks of the model": any(chunk.images for chunk in without_images),
         "a chunk without images among those of images": not all(index[i].images for i in header.image_chunks),
@@ -184,6 +215,42 @@ def read_header(file: BinaryIO) -> Header:
         if is_damage:
             raise DamagedError(f"the header is damaged: it claims {claim}")
     return header
+
+
+def _read_first_line(file: BinaryIO) -> str:
+    """Return what the first line says of the model, and leave the file behind the line.
+
+    Raises:
+        OtherVersionError, TruncatedError, DamagedError: see `read_header`.
+    """
+    file.seek(0)
+    start = file.read(MAX_LINE)
+    if not start.startswith(START):
+        if START.startswith(start):
+            raise TruncatedError("the archive ends within its first line: it is cut off")
+        raise DamagedError("not an archive: an .axl file starts with other bytes")
+    line, end, _ = start.partition(END)
+    version, _, of_model = line.removeprefix(START).decode("ascii", "replace").partition(", ")
+    if version.isdecimal() and int(version) != VERSION:
+        raise OtherVersionError(f"archive of format version {version}; this release reads version {VERSION}")
+    is_short = len(start) < MAX_LINE
+    if is_short and not end and (b"\n" not in start or start.endswith((END[:2], END[:3]))):
+        raise TruncatedError("the archive ends within its first line: it is cut off")
+    if not end or version != str(VERSION):
+        raise DamagedError("the first line of the archive is damaged: a transfer as text may have changed it")
+    file.seek(len(line) + len(END))
+    return of_model
+
+
+def _read_needed(of_model: str) -> tuple[str, NeededModel | None]:
+    """Return what the first line says that an archive does with a model, and the model that it needs."""
+    if of_model == _HOLDS_MODEL:
+        return of_model, None
+    match = _NEEDS.fullmatch(of_model)
+    if match is None:
+        raise DamagedError("the first line of the archive is damaged: it does not say which model it needs")
+    verb, name, version, digest = match.groups(default="")
+    return verb, NeededModel(bytes.fromhex(digest), name, version)
 
 
 def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:

@@ -6,6 +6,9 @@ docs/reference/archive_format.md has the format. `rounding` chooses the steps, o
     rounded, content = pack(model, steps)    weight = float32(q) * step of its row; bytes
     same = unpack(content)                   the rounded weights, to the last bit
 
+With a model `base` that readers have, the bytes hold changes only: weight = float32(base weight + q * step of its row).
+All else is as it is in the base.
+
 `KINDS` says how each kind of tensor lies in the stream.
 
 The stream has two kinds of symbols. A number is an integer q of a logistic distribution around 0, as narrow as a code
@@ -37,6 +40,8 @@ Codes = NDArray[np.int64]
 Steps = Mapping[str, Codes]
 
 STEP_CODES, PRECISION_CODES = 512, 128
+PRECISION_CODES_OF_CHANGES = 192
+"""Changes are mostly 0. With the last precision, a 0 takes 0.0004 bits."""
 FIRST_STEP, FIRST_PRECISION = 240, 112
 """Codes of 2^-10 and 1. The first row's code is stored as its difference from these."""
 NUMBERS = 1 << 16
@@ -101,26 +106,36 @@ class Packed(NamedTuple):
     content: bytes
 
 
-def pack(model: AxialTransformer, steps: Steps) -> Packed:
-    """Return a model, rounded to these steps, and its bytes."""
+def pack(model: AxialTransformer, steps: Steps, base: AxialTransformer | None = None) -> Packed:
+    """Return a model, rounded to these steps, and its bytes.
+
+    Args:
+        base: the bytes hold the changes of this model. It differs in trained weights only (`differs_in_weights`).
+    """
     rounded = copy.deepcopy(model).cpu().float().eval()
-    arrays = {name: tensor.detach().numpy().copy() for name, tensor in rounded.state_dict().items()}
-    writer = _Writer()
-    for name, values in sorted(arrays.items()):
-        kind(name).transfer(values, steps.get(name), writer)
+    arrays = _arrays(rounded)
+    writer = _Writer(PRECISION_CODES if base is None else PRECISION_CODES_OF_CHANGES)
+    if base is None:
+        for name, values in sorted(arrays.items()):
+            kind(name).transfer(values, steps.get(name), writer)
+        text = config_text(model)
+    else:
+        _transfer_changes(arrays, _arrays(base), steps, writer)
+        text = b""
     rounded.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-    text = config_text(model)
     return Packed(rounded, varint(len(text)) + text + writer.content())
 
 
-def unpack(content: bytes) -> AxialTransformer:
+def unpack(content: bytes, base: AxialTransformer | None = None) -> AxialTransformer:
     """Return the model of `pack`, in evaluation mode.
 
     Raises:
         DamagedError: no such bytes, or more weights than they can hold.
     """
+    if base is not None:
+        return _unpack_changes(content, base)
     model, weights = without_weights(content)
-    reader = _Reader(weights)
+    reader = _Reader(weights, PRECISION_CODES)
     arrays: dict[str, NDArray[Any]] = {}
     for name, tensor in model.state_dict().items():
         arrays[name] = np.zeros(tensor.shape, np.float32 if tensor.is_floating_point() else np.int64)
@@ -131,6 +146,51 @@ def unpack(content: bytes) -> AxialTransformer:
     reader.close()
     model.load_state_dict({name: torch.from_numpy(values) for name, values in arrays.items()}, assign=True)
     return model.requires_grad_().eval()
+
+
+def differs_in_weights(model: AxialTransformer, base: AxialTransformer) -> bool:
+    """Return True for a model that differs from `base` in trained weights only."""
+    if config_text(model) != config_text(base):
+        return False
+    before = base.state_dict()
+    trained = {name for name, _ in model.named_parameters() if kind(name) == WEIGHTS}
+    others = {name: tensor for name, tensor in model.state_dict().items() if name not in trained}
+    return all(torch.equal(tensor.cpu(), before[name].cpu()) for name, tensor in others.items())
+
+
+def _unpack_changes(content: bytes, base: AxialTransformer) -> AxialTransformer:
+    reader = ByteReader(content, "the model in the archive", truncated=DamagedError, malformed=DamagedError)
+    if reader.varint():
+        raise DamagedError("the model in the archive is damaged: changes of a model have no configuration")
+    model = copy.deepcopy(base).cpu().float().eval()
+    arrays = _arrays(model)
+    stream = _Reader(reader.rest(), PRECISION_CODES_OF_CHANGES)
+    _transfer_changes(arrays, _arrays(base), {}, stream)
+    stream.close()
+    model.load_state_dict({name: torch.from_numpy(values) for name, values in arrays.items()})
+    return model
+
+
+def _arrays(model: AxialTransformer) -> dict[str, NDArray[Any]]:
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()}
+
+
+def _transfer_changes(
+    arrays: dict[str, NDArray[Any]], base: Mapping[str, NDArray[Any]], steps: Steps, stream: "_Stream"
+) -> None:
+    """Transfer the changes of all tensors of weights; a flag says which have any."""
+    for name, values in sorted(arrays.items()):
+        if kind(name) != WEIGHTS:
+            continue
+        before = base[name].astype(np.float64)
+        changes = values - before
+        codes = steps.get(name)
+        has_changes = codes is not None and bool(_multiples(_rows(changes), codes).any())
+        if stream.number(has_changes):
+            _transfer_weights(changes, codes, stream)
+            values[:] = before + changes
+        else:
+            values[:] = before
 
 
 def without_weights(content: bytes) -> tuple[AxialTransformer, bytes]:
@@ -160,11 +220,21 @@ def _model_within(config: AxialTransformerConfig, size: int) -> AxialTransformer
     raise ValueError("its configuration needs more weights than it holds")
 
 
-def _transfer_weights(values: NDArray[np.float32], codes: Codes | None, stream: "_Stream") -> None:
-    rows = values[None] if values.ndim == 1 else values.reshape(len(values), -1)
-    codes = np.zeros(len(rows), np.int64) if codes is None else codes.copy()
+def _rows(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a tensor as rows along its first axis; a vector is one row."""
+    return values[None] if values.ndim == 1 else values.reshape(len(values), -1)
+
+
+def _multiples(rows: NDArray[Any], codes: Codes) -> NDArray[np.int64]:
+    """Return the numbers of steps in the weights of rows."""
     multiples = np.rint(rows / step_sizes(codes)[:, None])
-    numbers = np.clip(multiples, -NUMBERS // 2, NUMBERS // 2 - 1).astype(np.int64)
+    return np.clip(multiples, -NUMBERS // 2, NUMBERS // 2 - 1).astype(np.int64)
+
+
+def _transfer_weights(values: NDArray[np.floating], codes: Codes | None, stream: "_Stream") -> None:
+    rows = _rows(values)
+    codes = np.zeros(len(rows), np.int64) if codes is None else codes.copy()
+    numbers = _multiples(rows, codes)
     for i, row in enumerate(numbers):
         codes[i] = stream.step(int(codes[i]))
         stream.row(row)
@@ -233,7 +303,7 @@ def _rotations(angles: NDArray[np.float32], length: int) -> NDArray[np.float32]:
         return np.concatenate([c[:length], s[:length]], axis=1).astype(np.float32)
 
 
-@lru_cache(PRECISION_CODES)
+@lru_cache(PRECISION_CODES_OF_CHANGES)
 def _number_starts(code: int) -> NDArray[np.int32]:
     """Return the starts of the intervals of numbers, as `_Reader.numbers` reads them, and 2^PRECISION."""
     precision = np.float32(sizes(code) * 2.0**-17)
@@ -245,7 +315,7 @@ def _number_starts(code: int) -> NDArray[np.int32]:
     return starts.astype(np.int32)
 
 
-@lru_cache(PRECISION_CODES)
+@lru_cache(PRECISION_CODES_OF_CHANGES)
 def _number_bits(code: int) -> NDArray[np.float32]:
     return (PRECISION - np.log2(np.diff(_number_starts(code)))).astype(np.float32)
 
@@ -258,6 +328,7 @@ class _Stream(Protocol):
 
     _step: int = FIRST_STEP
     _precision: int = FIRST_PRECISION
+    _precision_codes: int
 
     def number(self, number: int) -> int:
         """Transfer one number of the first precision, and return it."""
@@ -275,12 +346,13 @@ class _Stream(Protocol):
 
     def precision(self, code: int) -> int:
         """Transfer the code of a precision, and return it."""
-        self._precision = _checked(self._precision + self.number(code - self._precision), PRECISION_CODES)
+        self._precision = _checked(self._precision + self.number(code - self._precision), self._precision_codes)
         return self._precision
 
 
 class _Writer(_Stream):
-    def __init__(self) -> None:
+    def __init__(self, precision_codes: int) -> None:
+        self._precision_codes = precision_codes
         self._intervals: list[NDArray[np.int64]] = []
 
     def _add(self, starts: NDArray[np.int32], values: NDArray[np.int64]) -> None:
@@ -296,8 +368,7 @@ class _Writer(_Stream):
     def row(self, q: NDArray[np.int64]) -> None:
         """Write the numbers of a row, with the precision that takes the fewest bits."""
         values = q + NUMBERS // 2
-        middle = int(nearest_codes(1.4 / max(np.abs(q).mean(), 0.3) * 2.0**17))  # the mean of logistic |q|
-        near = range(max(0, middle - 8), min(PRECISION_CODES, middle + 9))
+        near = self._precisions_near(float(np.abs(q).mean()))
 
         def bits(code: int) -> float:
             own = _number_bits(FIRST_PRECISION)[code - self._precision + NUMBERS // 2]
@@ -306,13 +377,25 @@ class _Writer(_Stream):
         code = self.precision(min(near, key=bits))
         self._add(_number_starts(code), values)
 
+    def _precisions_near(self, mean: float) -> range:
+        """Return codes of precisions, among them the best for numbers of a mean size.
+
+        For large numbers the mean of a logistic distribution is 1.4 / precision. For small ones, it is about twice what
+        lies beyond 1/2.
+        """
+        precision = 1.4 / mean if mean > 0.3 else 2 * np.log(2 / max(mean, 1e-300))
+        last = self._precision_codes - 1
+        middle = min(last, int(nearest_codes(precision * 2.0**17)))
+        return range(max(0, middle - 8), min(last, middle + 8) + 1)
+
     def content(self) -> bytes:
         words = arithmetic().write_stream(np.concatenate(self._intervals).astype(np.int64), MIN_STATE)
         return bytes(words.astype(WORDS))
 
 
 class _Reader(_Stream):
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, precision_codes: int) -> None:
+        self._precision_codes = precision_codes
         self._stream = opened(content)
         self._read = arithmetic().read_from
 

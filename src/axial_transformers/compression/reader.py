@@ -25,6 +25,7 @@ from axial_transformers.compression.container import (
 )
 from axial_transformers.compression.description import Description
 from axial_transformers.compression.embedded_model import fingerprint
+from axial_transformers.compression.shipped_models import open_needed
 from axial_transformers.data.tiles import join_tiles, tile_grid
 from axial_transformers.exact.network import ExactNetwork
 from axial_transformers.layers.blocks import without_dropout
@@ -37,7 +38,7 @@ class ArchiveReader:
     """Reader of an archive, chunk by chunk; arguments as for `decompress`.
 
     Args:
-        model: for an archive that carries none.
+        model: for an archive that needs one that is not in the package.
 
     Raises:
         ArchiveError: see `container`.
@@ -60,10 +61,8 @@ class ArchiveReader:
         self._file = file
         self._given = label
         self._reading = Lock()
-        if not self.header.carries_model:
-            name = self.header.fingerprint.hex()[:16]
-            if not model:
-                raise WrongModelError(f"the archive does not carry its model, {name}: give the one it was written with")
+        if self.header.needs is not None and not self.header.carries_model:
+            model = model or open_needed(self.header.needs)
             _check_header(self.header, model)
             self.model = model  # in place of reading it
         needed = self.header.images if self.header.labels and not self.header.carries_model else None
@@ -80,7 +79,8 @@ class ArchiveReader:
     @cached_property
     def model(self) -> AxialTransformer:
         """The model in the archive, on the CPU; DamagedError if it cannot be read."""
-        model = embedded_model.unpack(self.content(0))
+        needs = self.header.needs
+        model = embedded_model.unpack(self.content(0), None if needs is None else open_needed(needs))
         try:
             check_model(model)
         except ValueError as error:

@@ -15,7 +15,7 @@ For few data that sum is least without a model. So only steps count that add at 
 
 import copy
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +43,8 @@ TOGETHER = 4
 """Examples in a gradient. The square of their sum is about the sum of their squares."""
 MULTIPLIERS = tuple(2 ** (i / 4) for i in (8, 4, 2, 0, -1, -2, -3, -4, -6, -8, -10, -12, -16, -20, -24))
 """Factors of the steps that are tried, up to the first one from 1/2 on that keeps the model good enough."""
+MULTIPLIERS_OF_CHANGES = (8, 4, 2, 1, 1 / 2)
+"""Factors for changes of a model, which are few numbers."""
 MAX_LOSS = 0.1
 """Part of the bits/dim of the sample that rounding may add. Of other data of the kind it adds about as much."""
 TOLERANCE = 1e-3
@@ -58,13 +60,22 @@ class Rounded(NamedTuple):
     """The model, from `embedded_model.pack`."""
     expected: float
     """Bytes of model and images together, by a sample."""
+    by_base: float = inf
+    """Bytes of the images by the base as it is, by the same sample."""
 
 
-def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning, progress: Progress = iter) -> Rounded:
+def rounded(
+    model: AxialTransformer,
+    images: Images,
+    conditioning: Conditioning,
+    progress: Progress = iter,
+    base: AxialTransformer | None = None,
+) -> Rounded:
     """Return the model whose weights take the fewest bits together with images [N, *A, C], and which stays good.
 
     Args:
         conditioning: labels of the images.
+        base: the changes of this model are rounded, in place of the weights (`embedded_model.differs_in_weights`).
         progress: wraps the loops over gradients, and over the multipliers of steps.
     """
     if not len(images):
@@ -76,12 +87,15 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
     with torch.inference_mode(False), torch.enable_grad(), without_dropout(model):
         sample = torch.cat([torch.as_tensor(images[i : i + 1], device="cpu") for i in some])
         model = copy.deepcopy(model).cpu().float().requires_grad_()
+        if base is not None:
+            _freeze_unchanged(model, base)
         suitable = _suitable_steps(model, sample, of_sample, len(images), progress)
         exact = bits_per_dim(model, sample, *of_sample).mean().item()
         tried: list[_Tried] = []
-        for multiplier in renamed(progress, "rounding the weights: steps tried")(MULTIPLIERS):
-            steps = _steps(model, suitable, multiplier)
-            candidate, content = pack(model, steps)
+        multipliers = MULTIPLIERS if base is None else MULTIPLIERS_OF_CHANGES
+        for multiplier in renamed(progress, "rounding the weights: steps tried")(multipliers):
+            steps = _steps(model, base, suitable, multiplier)
+            candidate, content = pack(model, steps, base)
             bits = bits_per_dim(candidate, sample, *of_sample).mean().item()
             size = len(content) + bits * of_image * len(images) / 8
             is_good = bits - exact <= MAX_LOSS * exact
@@ -89,8 +103,11 @@ def rounded(model: AxialTransformer, images: Images, conditioning: Conditioning,
             if is_good and multiplier <= 1 / 2:
                 break
         best = _smallest(tried)
-        _, content = pack(model, best.steps)
-    return Rounded(unpack(content), content, best.size)  # what readers will get
+        _, content = pack(model, best.steps, base)
+        by_base = inf
+        if base is not None:
+            by_base = bits_per_dim(base, sample, *of_sample).mean().item() * of_image * len(images) / 8
+    return Rounded(unpack(content, base), content, best.size, by_base)  # what readers will get
 
 
 class _Tried(NamedTuple):
@@ -108,11 +125,18 @@ def _smallest(tried: Sequence[_Tried]) -> _Tried:
     return [one for one in good if one.size <= least * (1 + TOLERANCE)][-1]
 
 
+def _freeze_unchanged(model: AxialTransformer, base: AxialTransformer) -> None:
+    """Freeze the weights that are those of the base: they need no steps."""
+    before = base.state_dict()
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(not torch.equal(weight, before[name]))
+
+
 def _suitable_steps(
     model: AxialTransformer, sample: Tensor, conditioning: Conditioning, count: int, progress: Progress
 ) -> dict[str, NDArray[np.float64]]:
     """Return the steps [rows] of trained tensors: sqrt(12 / (n h)), with the mean h of a row."""
-    weights = dict(model.named_parameters())
+    weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     squares = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     generator = torch.Generator().manual_seed(0)
     of_slice = prod(model.layout.shape) * model.layout.depth
@@ -130,7 +154,12 @@ def _suitable_steps(
     }
 
 
-def _steps(model: AxialTransformer, suitable: Mapping[str, NDArray[np.float64]], multiplier: float) -> Steps:
+def _steps(
+    model: AxialTransformer,
+    base: AxialTransformer | None,
+    suitable: Mapping[str, NDArray[np.float64]],
+    multiplier: float,
+) -> Steps:
     """Return codes of the suitable steps times a multiplier.
 
     The estimate holds for small changes only. So a step is at most twice the root mean square of its row, times the
@@ -139,6 +168,8 @@ def _steps(model: AxialTransformer, suitable: Mapping[str, NDArray[np.float64]],
     codes: dict[str, NDArray[np.int64]] = {}
     for name, steps in suitable.items():
         rows = _rows(model.get_parameter(name).detach()).double()
+        if base is not None:
+            rows = rows - _rows(base.get_parameter(name).detach()).double()
         least = rows.abs().amax(1).numpy() * 2.1 / NUMBERS + 2.0**-40
         most = 2 * rows.square().mean(1).sqrt().numpy()
         sizes = np.maximum(least, multiplier * np.minimum(steps, most))

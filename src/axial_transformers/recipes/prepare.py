@@ -149,6 +149,7 @@ def prepare(
 
 def decide_cut(run: RunConfig, source: Source) -> tuple[RunConfig, Source]:
     """Return the run with data.size, data.cut, data.axes and data.offsets decided, and the source read in this way."""
+    is_decided_here = "data.size" in run.open
     letters, sizes = source.example_axes
     if letters:
         run = in_blocks(run, dict(zip(letters, sizes[0], strict=True)))
@@ -159,7 +160,7 @@ def decide_cut(run: RunConfig, source: Source) -> tuple[RunConfig, Source]:
     if isinstance(size, tuple):
         run = run.decided({"data.offsets": "random"})
         parts = f"blocks of {' x '.join(map(str, size))}"
-    if parts:
+    if parts and is_decided_here:
         log.info(
             f"{run.source} is cut into {parts}; to change that: data.size=(8, 8, 128), or data.size=64 with"
             " data.cut=crop"

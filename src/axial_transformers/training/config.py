@@ -46,6 +46,8 @@ class TrainConfig:
     """Learning rate after the warm-up: constant, or falling to zero along a half cosine or a line."""
     betas: Annotated[tuple[float, float], SHARE] = (0.9, 0.999)
     """Adam's decay rates of the first and the second moment."""
+    vectors_only: bool = False
+    """Train biases and gains only (BitFit: Ben Zaken et al. 2021). So a trained model changes by few numbers."""
     clip_norm: Annotated[float, POSITIVE] = 1.0
     """Largest global norm of the gradients of the loss in nats/dim."""
     ema_decay: Annotated[float, SHARE] = 0.99995

@@ -58,7 +58,15 @@ from axial_transformers.training.processes import Interrupts, Processes
 from axial_transformers.training.run_folder import Facts, RunRecord, export, open_run, read_run
 from axial_transformers.training.run_page import PAGE, write_page
 from axial_transformers.training.run_state import MANY, WINDOW, Ending, RunState, must_go_back
-from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, borrow, prepare_learner, step, train_alone
+from axial_transformers.training.step import (
+    STEPS_BETWEEN_WAITS,
+    Learner,
+    borrow,
+    frozen_matrices,
+    prepare_learner,
+    step,
+    train_alone,
+)
 from axial_transformers.wording import duration
 
 FITTED_NUMBERS = 1 << 19
@@ -129,7 +137,8 @@ def train(  # noqa: PLR0913
     training = run.training
     device = training.torch_device()
     progress = progress or Display()
-    with Processes(device) as processes, train_alone(training, device), borrow(model):
+    frozen = frozen_matrices(model) if training.vectors_only else nullcontext()
+    with Processes(device) as processes, train_alone(training, device), borrow(model), frozen:
         check_matches(model, examples, training, processes)
         _require_packages(training)
         with open_run(folder, begun is not None) if processes.rank_zero else nullcontext():

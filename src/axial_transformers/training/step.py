@@ -165,6 +165,19 @@ def borrow(model: AxialTransformer) -> Iterator[None]:
                 model.to(home)
 
 
+@contextmanager
+def frozen_matrices(model: AxialTransformer) -> Iterator[None]:
+    """Freeze all weights but vectors, biases and gains, until the end."""
+    frozen = [weight for weight in model.parameters() if weight.requires_grad and weight.ndim != 1]
+    for weight in frozen:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in frozen:
+            weight.requires_grad_(True)
+
+
 def prepare_learner(
     model: AxialTransformer,
     examples: Examples,
