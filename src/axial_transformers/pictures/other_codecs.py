@@ -146,7 +146,7 @@ def encoded_size(codec: str, image: NDArray[Any]) -> int:
 def sheet(images: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return images [H, W] or [H, W, C] of any sizes on one, in rows, by height; what is between them is 0."""
     root = math.isqrt(len(images))
-    columns = min(range(-(-root // 2), 2 * root + 1), key=lambda number: (-len(images) % number, abs(number - root)))
+    columns = min(range(-(-root // 2), 2 * root + 1), key=lambda number: -len(images) % number + abs(number - root))
     ordered = sorted(images, key=lambda image: image.shape)
     rows = []
     for start in range(0, len(ordered), columns):
