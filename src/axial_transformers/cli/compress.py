@@ -187,7 +187,7 @@ def _print_compared(compared: "list[Coded]", contents: "Contents") -> None:
     rows = {}
     for coded in compared:
         rate = 8 * coded.bytes / contents.values
-        speed = f"{coded.seconds:>9,.1f} s  {megabytes / coded.seconds:>8.3f} MB/s"
+        speed = f"{coded.seconds:>9,.1f} s  {megabytes / coded.seconds:>8.4f} MB/s"
         rows[coded.name] = f"{coded.bytes:>13,} bytes  {rate:.4f} bits/dim  {speed}"
     print_rows(rows)
 
