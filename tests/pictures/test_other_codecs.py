@@ -33,8 +33,8 @@ def png(values: np.ndarray) -> int:
     return file.tell()
 
 
-def lower_effort_by_count(monkeypatch) -> list[tuple[int, int]]:
-    """Put a codec in the place of imagecodecs that takes a byte a value, and fewer by effort 10; return its calls."""
+def count_values_for_jpeg_xl(monkeypatch) -> list[tuple[int, int]]:
+    """Let JPEG XL take 100 bytes a value by effort 9, and 90 by effort 10; return efforts and values of its calls."""
     calls = []
 
     def encode(image, lossless, effort, numthreads):
@@ -104,7 +104,7 @@ def test_a_sheet_of_many_values_is_estimated_from_some_images(monkeypatch):
 @pytest.mark.parametrize(("rows", "count"), [(4, 100), (150, 20)])
 def test_effort_10_codes_a_bounded_number_of_values(monkeypatch, rows, count):
     """What it saves on some counts for all; also where one image alone has more values than it codes."""
-    calls = lower_effort_by_count(monkeypatch)
+    calls = count_values_for_jpeg_xl(monkeypatch)
     monkeypatch.setattr(module, "MAX_SLOW", 600)
     images = [smooth(rows, 6, 1).astype(np.uint8)] * count
     found = sizes_of(images)
@@ -128,7 +128,7 @@ def test_a_codec_that_is_missing_is_left_out(monkeypatch):
 
 
 def test_without_extras_the_sizes_do_not_depend_on_what_is_installed(monkeypatch):
-    calls = lower_effort_by_count(monkeypatch)
+    calls = count_values_for_jpeg_xl(monkeypatch)
     images = [smooth(8, 6, 3).astype(np.uint8)] * 2
     made = coded_sizes(images, silent, extras=False)
     assert {coded.codec for coded in made} == {"PNG", "WebP", "xz"}
@@ -176,7 +176,7 @@ def test_slices_are_along_the_axes_that_take_the_fewest_bytes():
 
 
 def test_slices_are_coded_as_a_mosaic_too(monkeypatch):
-    calls = lower_effort_by_count(monkeypatch)
+    calls = count_values_for_jpeg_xl(monkeypatch)
     volume = (300 * smooth(6, 4, 5, 1)).astype(np.uint16)
     found = sizes_of([volume])
     assert found[f"{QUICK}, mosaic of slices along axes 1 and 2"] == 100 * volume.size
@@ -185,7 +185,7 @@ def test_slices_are_coded_as_a_mosaic_too(monkeypatch):
 
 
 def test_frames_of_several_lengths_keep_their_colours(monkeypatch):
-    calls = lower_effort_by_count(monkeypatch)
+    calls = count_values_for_jpeg_xl(monkeypatch)
     clips = [smooth(frames, 8, 9, 3).astype(np.uint8) for frames in (3, 2)]
     found = sizes_of(clips)
     assert f"{SLOW}, mosaic of slices along axes 0 and 1" in found
