@@ -59,12 +59,17 @@ def test_an_archive_is_compared_with_its_weights(axial: Axial, model, images, em
     metrics = json.loads(axial("compress", model, *words, "--json").out)
     found, weights = metrics["compared"], 0 if embed else Path("model/model.safetensors").stat().st_size
     own = Path("a.axl").stat().st_size - metrics["stored_bytes"]
-    assert found["archive, weights counted"] == own + weights
+    assert found["archive, weights counted"]["bytes"] == own + weights
+    assert all(coded["seconds"] > 0 for coded in found.values())
     assert {name.split(",")[0] for name in found} >= {"PNG", "WebP", "xz"}
-    rows = axial("compress", model, *words).out.splitlines()[-len(found) :]
+    *rows, last = axial("compress", model, *words).out.splitlines()[-len(found) - 1 :]
     sizes = [int(re.search(r"([\d,]+) bytes", row)[1].replace(",", "")) for row in rows]
-    assert sizes == sorted(found.values())
-    assert rows[-1].split()[-2] == f"{8 * sizes[-1] / images.size:.4f}"
+    assert sizes == sorted(coded["bytes"] for coded in found.values())
+    assert f" {8 * sizes[-1] / images.size:.4f} bits/dim " in rows[-1]
+    assert all(re.search(r" [\d,.]+ s +[\d.]+ MB/s$", row) for row in rows)
+    assert re.fullmatch(
+        r"[\d.]+ % (above|below) .*, [\d.]+ % (above|below) .*, for \d+ s and the training of model", last
+    )
 
 
 def test_what_salvage_loses_is_said_and_the_status_is_1(axial: Axial, model, images):

@@ -1,21 +1,23 @@
 """axial compress: images or a scan to one file, losslessly."""
 
 import json
+import time
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from cyclopts import Parameter
 
 from axial_transformers.cli.console import print_rows, say
 from axial_transformers.cli.options import Weights, Word, sorted_words
 from axial_transformers.progress import Bar, bar
-from axial_transformers.wording import counted
+from axial_transformers.wording import counted, duration
 
 if TYPE_CHECKING:  # options are read without torch
     from axial_transformers.compression.archive import Written
     from axial_transformers.compression.contents import Contents
     from axial_transformers.models import AxialTransformer
+    from axial_transformers.pictures.other_codecs import Coded
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Compress:
     verify: bool = True
     """Decompress and compare before the file appears."""
     compare: bool = False
-    """Also print bytes and bits/dim of PNG, WebP and xz, and with the extra `codecs` of JPEG XL."""
+    """Also print bytes, bits/dim and speed of PNG, WebP and xz, with the extra `codecs` of JPEG XL, and of Tomoz if it
+    is installed."""
     weights: Weights = "ema"
     json: bool = False
     """Print one JSON object."""
@@ -92,14 +95,16 @@ def main(options: Compress) -> None:
     require_free(archive, source, options.force)
     contents = base = None
     model = name
+    seconds = 0.0
     if model is None:
-        model, contents, base = _train(options, source, archive)
+        model, contents, base, seconds = _train(options, source, archive)
     trained = open_model(model, options.weights, "cpu")
     trained.require_columns(source)
     if contents is None:
         opened = open_source(source, replace(trained.data, **_reading(options)), bar("reading files"))
         contents = read_contents(opened, trained.model.config, options.only_data)
         tell(contents)
+    start = time.perf_counter()
     written = write_contents(
         trained.model,
         contents,
@@ -110,19 +115,24 @@ def main(options: Compress) -> None:
         verify=options.verify,
         progress=bar("compressing: chunks"),
     )
-    codecs = _compared(written, model) if options.compare else {}
+    seconds += time.perf_counter() - start
+    compared, difference = _compared(written, model, seconds) if options.compare else ([], "")
+    cost = duration(seconds) if name is None else f"{duration(seconds)} and the training of {name}"
     values, stored = contents.values, len(contents.stored)
     rate = 8 * (written.size - stored) / values
     if options.json:
+        sizes = {coded.name: {"bytes": coded.bytes, "seconds": coded.seconds} for coded in compared}
         metrics = {
             "archive": str(archive), "images": len(written.contents.tiles), "bytes": written.size,
             "bits_per_dim": rate, "model_bytes": written.model_size, "input_bytes": written.contents.input_size,
-            "stored_bytes": stored, "compared": codecs or None,
+            "stored_bytes": stored, "compared": sizes or None,
         }  # fmt: skip
         print(json.dumps(metrics))
         return
     _print(written, archive, trained.kind, rate)
-    print_rows({codec: f"{size:>13,} bytes  {8 * size / values:.4f} bits/dim" for codec, size in codecs.items()})
+    if compared:
+        _print_compared(compared, contents)
+        print(f"{difference}, for {cost}")
 
 
 def _reading(options: Compress) -> dict[str, Any]:
@@ -131,11 +141,17 @@ def _reading(options: Compress) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _train(options: Compress, source: str | Path, archive: Path) -> "tuple[Path, Contents, AxialTransformer | None]":
-    """Train a model of a source; return the folder of its run, beside the archive, and what goes into the archive.
+class _Trained(NamedTuple):
+    folder: Path
+    contents: "Contents"
+    base: "AxialTransformer | None"
+    """The model of the package that was changed; None: the model is a new one."""
+    seconds: float
+    """It took so long to decide what to train, and to train it."""
 
-    The last one is the model of the package that was changed, or None.
-    """
+
+def _train(options: Compress, source: str | Path, archive: Path) -> _Trained:
+    """Train a model of a source, in a folder beside the archive."""
     from axial_transformers.models import AxialTransformer
     from axial_transformers.recipes.for_archive import prepare_for_archive
 
@@ -147,6 +163,7 @@ def _train(options: Compress, source: str | Path, archive: Path) -> "tuple[Path,
         settings["data.size"] = options.size
     elif options.size is not None:
         settings |= {"data.size": options.size[0], "data.cut": "tiles"}
+    start = time.perf_counter()
     ready = prepare_for_archive(
         source,
         folder,
@@ -157,24 +174,43 @@ def _train(options: Compress, source: str | Path, archive: Path) -> "tuple[Path,
         force=options.force,
         progress=bar,
     )
+    decided = time.perf_counter()
     result = ready.train(Bar("training: steps"), command=("compress", str(source), str(archive)))
     if result.ending == "interrupted":
         say(f"stopped at step {result.step}: the archive gets the best weights so far; Ctrl-C again leaves it out")
     say(f"the training is in {folder}: the same command continues it; remove the folder to begin anew")
     base = AxialTransformer.from_pretrained(ready.base) if ready.base else None
-    return folder, ready.contents, base
+    return _Trained(folder, ready.contents, base, decided - start + result.seconds)
 
 
-def _compared(written: "Written", model: str | Path) -> dict[str, int]:
-    """Return bytes of the archive with its weights, without the files that it stores, and of other codecs."""
-    from axial_transformers.pictures.other_codecs import coded_sizes
+def _compared(written: "Written", model: str | Path, seconds: float) -> "tuple[list[Coded], str]":
+    """Return what this archive with its weights, but without stored files, and other codecs make of the examples.
+
+    The smallest comes first. The text says by how much the archive is smaller or larger than others.
+    """
+    from axial_transformers.pictures.other_codecs import Coded, coded_sizes, verdict
     from axial_transformers.storage.model_folders import WEIGHTS, locate
 
-    weights = 0 if written.model_size else (locate(str(model)) / WEIGHTS).stat().st_size
-    codecs = coded_sizes(written.contents.sizes, written.contents.example, bar)
-    sizes = {f"{name}, {way}": size for name, ways in codecs.items() for way, size in ways.items()}
-    sizes["archive, weights counted"] = written.size - len(written.contents.stored) + weights
-    return dict(sorted(sizes.items(), key=lambda item: item[1]))
+    size = written.size - len(written.contents.stored)
+    what = "weights counted"
+    if written.base:
+        what = f"beside the model {written.base}"
+    elif not written.model_size:
+        size += (locate(str(model)) / WEIGHTS).stat().st_size
+    own = Coded("archive", what, size, seconds)
+    others = coded_sizes([*written.contents.examples()], bar)
+    return sorted([own, *others], key=lambda coded: coded.bytes), verdict(size, others)
+
+
+def _print_compared(compared: "list[Coded]", contents: "Contents") -> None:
+    """Print bytes, bits/dim and speed of each codec."""
+    megabytes = contents.values * contents.tiles.range.type.itemsize / 1e6
+    rows = {}
+    for coded in compared:
+        rate = 8 * coded.bytes / contents.values
+        speed = f"{coded.seconds:>9,.1f} s  {megabytes / coded.seconds:>8.4f} MB/s"
+        rows[coded.name] = f"{coded.bytes:>13,} bytes  {rate:.4f} bits/dim  {speed}"
+    print_rows(rows)
 
 
 def _print(written: "Written", archive: Path, kind: str, rate: float) -> None:

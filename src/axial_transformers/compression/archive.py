@@ -79,8 +79,7 @@ def zlib_limit(config: AxialTransformerConfig, examples: Iterable[Any], stored: 
 
 def input_limit(contents: Contents, config: AxialTransformerConfig) -> Limit:
     """Return the bytes of a source, or those of its values by zlib and of its stored files, if these are fewer."""
-    examples = map(contents.example, range(len(contents.tiles.arrays)))
-    values_limit = zlib_limit(config, examples, len(contents.stored))
+    values_limit = zlib_limit(config, contents.examples(), len(contents.stored))
     if not contents.input_size:  # data of the hub
         return values_limit
     return min(Limit(contents.input_size, "the input"), values_limit)

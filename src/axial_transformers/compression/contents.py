@@ -4,7 +4,7 @@ import io
 import os
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -54,18 +54,14 @@ class Contents:
     """Lines about what is left out, and how files return."""
 
     @property
-    def sizes(self) -> list[tuple[int, ...]]:
-        """The lengths of the axes of each example."""
-        return [example.shape[:-1] for example in self.tiles.arrays]
-
-    @property
     def values(self) -> int:
         """Values of all examples, without repeated edges."""
         return sum(prod(example.shape) for example in self.tiles.arrays)
 
-    def example(self, number: int) -> NDArray[np.integer]:
-        """Return an example [*size, C]."""
-        return integers(np.asarray(self.tiles.arrays[number][()]), self.tiles.range)
+    def examples(self) -> Iterator[NDArray[np.integer]]:
+        """Yield the examples [*size, C]."""
+        for array in self.tiles.arrays:
+            yield integers(np.asarray(array[()]), self.tiles.range)
 
 
 def _packed(files: Iterable[tuple[str, bytes]]) -> tuple[tuple[tuple[str, int], ...], bytes]:

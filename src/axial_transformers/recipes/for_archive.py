@@ -203,7 +203,7 @@ def _read(
 def _fitting_models(ready: PreparedArchive) -> list[str]:
     """Return the models of the package that can code images: they know all values, and no image is below a tile."""
     model = ready.prepared.run.model
-    least = min((min(size) for size in ready.contents.sizes), default=0)
+    least = min((min(array.shape[:-1]) for array in ready.contents.tiles.arrays), default=0)
     names = []
     for name in shipped_names():
         shipped = AxialTransformer.read_config(SHIPPED / name)
@@ -320,8 +320,10 @@ def _foreseeing(values: int, others: float, limit: Limit, usual: Evaluate) -> Ev
 
 
 def _value_bytes(examples: Examples, progress: NamedProgress) -> float:
-    """Return how many bytes a value the best of other codecs takes for a sample."""
+    """Return how many bytes a value the best of PNG, WebP and xz takes for a sample.
+
+    The width of the model depends on it, so no codec counts that not everyone has.
+    """
     count = max(1, SAMPLED // prod(examples.values.shape[1:]))
     values = np.asarray(examples.spread(count)[:].values)
-    codecs = coded_sizes([examples.shape] * len(values), values.__getitem__, progress)
-    return min(size for ways in codecs.values() for size in ways.values()) / values.size
+    return min(coded.bytes for coded in coded_sizes([*values], progress, extras=False)) / values.size
