@@ -100,21 +100,6 @@ def narrow_fashion_mnist() -> RunConfig:
     return replace(recipe, model=replace(recipe.model, dim=96, heads=3))
 
 
-def photographs() -> RunConfig:
-    """The recipe with one position a pixel, gated convolutions and an activity."""
-    return NAMED["photos32"]().changed(
-        {
-            "model.layout": "pixels",
-            "model.convolution": 0,
-            "model.gated_convolutions": 2,
-            "model.mlp_ratio": 0.667,
-            "model.outer_layers": 2,
-            "model.inner_layers": 1,
-            "model.activity": True,
-        }
-    )
-
-
 BEFORE = {
     "model.layout": "columns",
     "model.convolution": 2,
@@ -123,6 +108,7 @@ BEFORE = {
     "model.outer_layers": 4,
     "model.inner_layers": 2,
     "model.activity": False,
+    "model.max_log_precision": 5.0,
 }
 """Settings of the recipe at commit de37f4d1."""
 ACTIVITY = {"model.activity": True}
@@ -135,8 +121,8 @@ def photographs_before(*changes: dict[str, Any]) -> RunConfig:
 
 
 AXIAL_PHOTOGRAPHS: dict[str, Callable[[], RunConfig]] = {
-    "axial": photographs,
-    WITHOUT_ATTENTION: photographs,
+    "axial": NAMED["photos32"],
+    WITHOUT_ATTENTION: NAMED["photos32"],
     "axial, feedforward blocks": partial(photographs_before, ACTIVITY, PIXELS),
     "axial, one position a channel": partial(photographs_before, ACTIVITY),
     "axial of de37f4d1": photographs_before,
