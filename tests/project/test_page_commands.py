@@ -88,6 +88,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     for name in ("fashion_mnist_test", "mnist_t10k", "fashion_mnist_all", "fashion_mnist_20000"):
         np.savez(folder / f"{name}.npz", images=ramps(2, 28, 28))
     np.savez(folder / "digits.npz", images=ramps(20, 8, 8))
+    np.savez(folder / "photo_tiles.npz", images=ramps(2, 32, 32, 3))
     np.savez(folder / "kodak_validation.npz", crops32=ramps(2, 32, 32, 3))
     for name, count in (("clips64_train", 20), ("clips64_test", 1)):
         np.savez(folder / f"{name}.npz", images=ramps(count, 16, 64, 64, 3))
