@@ -82,6 +82,7 @@ TINY = {
     "flat_images.py": "flat",
     "gpu_report.py": "--dry-run --out report",
     "gpu_report.py --only": "--dry-run --only parity",
+    "multihead_weights.py": "clothes.npz clothes.npz --steps 1 --more 1 --count 8",
     "peers.py run": "run . --out rows --data fashion --models axial --seconds 0.01 --rates 1 --seeds 2",
     "peers.py run --kodak": "run . --out rows --data varied --models axial 'axial without attention' --optimizers muon"
     " --seconds 0.01 --rates 1 --seeds 1 --kodak kodak.npz --every 1",
