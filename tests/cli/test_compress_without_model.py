@@ -1,10 +1,12 @@
 """axial compress without a model: one is trained on the source."""
 
 import re
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 import torch
@@ -169,3 +171,18 @@ def test_changes_of_a_named_model_of_the_package_go_on_after_ctrl_c(axial: Axial
     with open_archive("a.axl") as archive:
         assert archive.header.needs is not None
         assert np.array_equal(archive.values.numpy(), images)
+
+
+def test_alike_frames_of_a_scan_are_channels_and_come_back_as_frames(axial: Axial):
+    generator = np.random.default_rng(0)
+    volume = generator.integers(0, 100, (6, 7, 16, 1))
+    alike = (volume + generator.integers(0, 3, (6, 7, 16, 3))).astype(np.int16)
+    other = generator.integers(0, 100, (6, 7, 16, 3)).astype(np.int16)
+    for name, values, channels in (("alike", alike, 3), ("other", other, 1)):
+        nibabel.Nifti1Image(values, np.diag([2, 3, 4, 1])).to_filename(f"{name}.nii.gz")
+        assert axial("compress", f"{name}.nii.gz", "a.axl", "--minutes", "0.02", "--force").status == 0
+        with open_archive("a.axl") as archive:
+            assert archive.model.config.channels == channels
+        assert axial("decompress", "a.axl", f"{name}_again.nii.gz").status == 0
+        assert np.array_equal(np.asanyarray(nibabel.load(f"{name}_again.nii.gz").dataobj), values)
+        shutil.rmtree("a.axl.run")

@@ -268,7 +268,7 @@ def _scan_contents(source: Source, config: AxialTransformerConfig) -> Contents:
         config,
         name,
         said=f"1 scan will come back {same}, with the same values, type{geometry}",
-        axes=scan.axes,
+        axes=source.file_axes(source.path),
         scale=scan.scale,
         offset=scan.offset,
         header=b64encode(scan.header).decode(),

@@ -154,6 +154,11 @@ class Source:
         """Return the scan in a file, with the axes that the options state; the last one that was read is kept."""
         return scans.with_axes(file, self._read_stored(file), self.config.axes)
 
+    def file_axes(self, file: Path) -> str:
+        """Return the axes of a scan that its file states, or those that the options state where the file does not."""
+        stored = self._read_stored(file)
+        return self.scan(file).axes if "?" in stored.axes or len(stored.axes) != stored.values.ndim else stored.axes
+
     def _check_options(self) -> None:
         config = self.config
         kind = self.listing.kind
