@@ -236,5 +236,6 @@ def _print(written: "Written", archive: Path, kind: str, rate: float) -> None:
     if contents.stored:
         stored = len(contents.description.stored)
         print(f"stored, not coded by the model: {counted(stored, 'file')}, {len(contents.stored):,} bytes")
+    print(f"opening it takes about {duration(written.seconds)} on as many threads")
     ratio = contents.input_size / written.size
     print(f"input {contents.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")

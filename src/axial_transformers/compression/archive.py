@@ -7,6 +7,7 @@ archive --> chunks --(codec)--> tiles, joined to examples --(restoring)--> files
 import io
 import logging
 import os
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -177,6 +178,8 @@ class Sizes(NamedTuple):
     """Of the model, or of changes of one; 0: the archive needs its model."""
     base: str
     """The model of the package that it needs; empty: none of them."""
+    seconds: float
+    """It takes about as long to decode the images."""
 
 
 def write_archive(  # noqa: PLR0913
@@ -233,15 +236,17 @@ def write_archive(  # noqa: PLR0913
     )
     file.write(header.pack())  # of the size that it will have
     entries = list[ChunkEntry]()
+    start = time.perf_counter()
     coded = _coded_chunks(model, images, Conditioning(label), ranges, verify, progress)
     for count, content in chain(without_images, coded, [(0, stored)] if stored else []):
         entries.append(container.entry(count, content))
         file.write(content)
+    seconds = (time.perf_counter() - start) / (2 if verify else 1)
     size = file.tell()
     limit.check(size)
     file.seek(0)
     file.write(replace(header, chunks=tuple(entries)).pack())
-    return Sizes(size, entries[0].size if embed else 0, needs.name if needs else "")
+    return Sizes(size, entries[0].size if embed else 0, needs.name if needs else "", seconds)
 
 
 def _coded_chunks(
@@ -285,6 +290,8 @@ class Written:
     """Bytes of the model, or of changes of one, in the archive; 0: the archive needs its model."""
     base: str = ""
     """The model of the package that the archive needs; empty: none of them."""
+    seconds: float = 0.0
+    """It takes about as long to open the archive, on as many threads."""
 
 
 def compress_files(  # noqa: PLR0913
@@ -359,7 +366,9 @@ def write_contents(
             stored=contents.stored,
             progress=progress,
         )
-    return Written(contents=contents, size=sizes.size, model_size=sizes.model_size, base=sizes.base)
+    return Written(
+        contents=contents, size=sizes.size, model_size=sizes.model_size, base=sizes.base, seconds=sizes.seconds
+    )
 
 
 def tell(contents: Contents) -> None:
