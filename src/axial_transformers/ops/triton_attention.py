@@ -87,7 +87,8 @@ def _forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, axis: int, causal: bool, window: int
 ) -> Tensor:
     out = _empty(v, axis)
-    _lines(q, k, v, mask, bias, axis, causal, window).write_forward(_by_line(out, axis))
+    with torch.cuda.device_of(q):  # where Triton starts kernels
+        _lines(q, k, v, mask, bias, axis, causal, window).write_forward(_by_line(out, axis))
     return out
 
 
@@ -108,8 +109,9 @@ def _backward(  # noqa: PLR0913
     lines = _lines(q, k, v, mask, bias, axis, causal, window)
     grads = [_empty(x, axis) for x in (q, k, v)]
     grad = _by_line(grad, axis)
-    lines.write_backward(grad, *(_by_line(x, axis) for x in grads))
-    return [*grads, lines.bias_gradient(grad)] if learned else grads
+    with torch.cuda.device_of(q):
+        lines.write_backward(grad, *(_by_line(x, axis) for x in grads))
+        return [*grads, lines.bias_gradient(grad)] if learned else grads
 
 
 @_forward.register_fake

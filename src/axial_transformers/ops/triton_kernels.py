@@ -122,7 +122,9 @@ class Lines:
     def bias_gradient(self, grad: Tensor) -> Tensor:
         """Return the gradient of the bias for that of the result."""
         examples, lines, length, heads, _ = self.whole
-        groups = self.bias.shape[:3]
+        bias = self.bias
+        assert bias is not None
+        groups = bias.shape[:3]
         sharing = examples // groups[0], lines // groups[1], heads // groups[2]
         together = self.programs // groups.numel()
         parts = min(together, max(1, PROGRAMS // (groups.numel() * self.tiles)))
@@ -132,12 +134,12 @@ class Lines:
         _bias_gradient[grid](
             rows_of(grad), sums, tuple(groups), sharing, together, count, *self.given, num_warps=self.warps
         )
-        return sums.sum(0).sum_to_size(self.bias.shape).to(self.bias.dtype)
+        return sums.sum(0).sum_to_size(bias.shape).to(bias.dtype)
 
 
 def rows_of(x: Tensor) -> Rows:
     """Return a tensor as kernels read it."""
-    return Rows(x, *x.stride()[:-1], x.shape[-1])
+    return Rows._make((x, *x.stride()[:-1], x.shape[-1]))
 
 
 @triton.jit
