@@ -171,11 +171,11 @@ def _store(x, place, positions, inside, columns, numbers):
 @triton.jit
 def _seen(of, place, positions, sizes):
     """Return which positions are on the line and present."""
-    inside = positions < sizes.length
-    if of.present is None:
-        return inside
-    line = place[0] * sizes.lines + place[1]
-    return tl.load(of.present + line * sizes.length + positions, mask=inside, other=0) != 0
+    seen = positions < sizes.length
+    if of.present is not None:  # no early return: Triton would compile what follows it
+        line = place[0] * sizes.lines + place[1]
+        seen = tl.load(of.present + line * sizes.length + positions, mask=seen, other=0) != 0
+    return seen
 
 
 @triton.jit
@@ -198,9 +198,10 @@ def _keys(of, place, keys, sizes, constants: tl.constexpr):
 @triton.jit
 def _columns(rows, keys, constants: tl.constexpr):
     """Return the column of the bias for each pair of a query and a key."""
+    columns = keys[None, :] + 0 * rows[:, None]
     if constants.window:
-        return keys[None, :] - rows[:, None] + constants.window // 2
-    return keys[None, :] + 0 * rows[:, None]
+        columns = columns - rows[:, None] + constants.window // 2
+    return columns
 
 
 @triton.jit
