@@ -25,13 +25,13 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.profiler import ProfilerActivity
 
 import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import arithmetic, why_not_compiled
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.ops import cuda_graphs
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.recipes import NAMED
 from axial_transformers.storage.model_folders import shipped_names
@@ -40,6 +40,7 @@ from axial_transformers.training.config import find_device
 from axial_transformers.training.costs import step_costs, training_flops
 from axial_transformers.training.metrics import forget_peak_memory, peak_memory, read_curves
 from axial_transformers.training.step import STEPS_BETWEEN_WAITS, Learner, step
+from gpu_sides import profile
 from speed import random_examples, seconds_of_steps, started
 from timing import now
 
@@ -63,6 +64,8 @@ class Options:
     """Training images of Fashion-MNIST, for the learning curve: `experiments/public_datasets.py` makes the file."""
     only: str | None = None
     """Run this part here and print its rows as JSON; the report starts itself so."""
+    before: Path | None = None
+    """Tree of an earlier commit, which the parts small, masked, large and sampled measure beside this one."""
     folder: Path | None = None
     """Where the part `one_process` trains."""
 
@@ -161,16 +164,6 @@ def speed_of_steps(name: str, batch: int, compiled: bool, options: Options) -> R
     return row("compiled" if compiled else "eager", f"{least:.0%} of the matmul rate", share >= least, **told)
 
 
-KINDS = {
-    "attention": ("flash", "fmha", "attention", "sdpa", "cudnn"),
-    "matmul": ("gemm", "cutlass", "nvjet", "xmma"),
-    "copies": ("memcpy", "memset", "direct_copy"),
-    "optimizer": ("multi_tensor", "foreach", "lerp"),
-    "element-wise": ("",),
-}
-"""Kinds of GPU kernels, by words in their names; the first that fits. Triton's are named after what they replace."""
-
-
 def where_time_goes(name: str, batch: int, options: Options) -> Row:
     """The shares of a step's time in which the device computes each kind of kernel, and in which it is idle."""
     config = step_config(options, batch_size=batch, compile=True)
@@ -178,17 +171,8 @@ def where_time_goes(name: str, batch: int, options: Options) -> Row:
         for _ in range(STEPS_BETWEEN_WAITS + 1):  # the first ten read their losses
             step(run)
         run.meter.read()
-        wall = seconds_of_steps(run, 3, options.device)
-        with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
-            seconds_of_steps(run, 3, options.device)
-    events = [event for event in profiled.key_averages() if not event.is_user_annotation]
-    shares = dict.fromkeys(KINDS, 0.0)
-    for event in [event for event in events if event.device_type.name == "CUDA"] or events:  # operators
-        key = "" if event.key.startswith("triton") else event.key.lower()
-        kind = next(kind for kind, words in KINDS.items() if any(word in key for word in words))
-        shares[kind] += event.self_device_time_total / 1e6 / wall
-    idle = 1 - sum(shares.values())
-    return row("profile", "the device is idle below 10 %", idle < 0.1, idle=idle, **shares)
+        found = profile(partial(seconds_of_steps, run, 3, options.device), options.device)
+    return row("profile", "the device is idle below 10 %", found["idle"] < 0.1, **found)
 
 
 def memory_of_a_step(options: Options) -> Iterator[Row]:
@@ -508,6 +492,112 @@ def training_run(folder: Path, options: Options, resume: bool = False, **changes
     return model
 
 
+def measured(options: Options, tree: Path, name: str, **changes: Any) -> Row:
+    """What `gpu_sides` finds in a process with the package of a tree, or why it finds nothing."""
+    given = json.dumps({"dry_run": options.dry_run, **changes})
+    command = [sys.executable, "-P", "-c", "import gpu_sides; gpu_sides.main()", name, given]
+    paths = tree / "src", tree / "benchmarks", ROOT / "benchmarks", *os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths)), "AXIAL_TRITON": "1"}
+    if options.dry_run:
+        env["TRITON_INTERPRET"] = "1"
+    ended = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    if ended.returncode:
+        return {"failed": ended.stderr[-1500:]}
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def beside(options: Options, name: str) -> tuple[Row, Row | None]:
+    """What this tree and the earlier one take."""
+    before = measured(options, options.before.absolute(), name) if options.before else None
+    return measured(options, ROOT, name), before
+
+
+def small(options: Options) -> Iterator[Row]:
+    """Whole steps of fashion_mnist a second, as a graph and as usual; whether a graph computes the same."""
+    yield from same_by_graph(options)
+    usual, before = beside(options, "steps")
+    yield row("usual", "the measure", "failed" not in usual, **usual, before=before)
+    if options.dry_run:
+        return
+    graph = measured(options, ROOT, "steps", cuda_graph=True)
+    rate = graph.get("steps_per_second", 0.0)
+    slow = (before or usual).get("steps_per_second", 0.0)
+    yield row("graph", "120 steps a second, four times those of before", rate > max(120, 4 * slow), **graph)
+
+
+def same_by_graph(options: Options) -> Iterator[Row]:
+    """Twenty steps of digits, with dropout: captured, done again by the same function, and as usual."""
+    digits = NAMED["digits"]().model
+    if options.dry_run:
+        digits = replace(digits, shape=(4, 4), dim=16, heads=2, outer_layers=2, inner_layers=1)
+    count = 2 if options.dry_run else 20
+    weights, norms = {}, {}
+    for name in ("captured", "done again", "usual"):
+        precise = {"precision": "float32", "compile": False, "deterministic": True, "batch_size": 16}
+        training = step_config(options, **precise)
+        training = replace(training, cuda_graph=name != "usual")
+        again = name == "done again" or options.dry_run
+        redone = patch.object(cuda_graphs, "record", done_again) if again else nullcontext()
+        resolved = patch.object(TrainConfig, "resolve_auto", lambda config: config)  # a graph is refused on a CPU
+        with redone, resolved, started(digits, training, options.device) as run:
+            seconds_of_steps(run, count, options.device)
+            run.meter.read()
+            weights[name] = {key: x.detach().cpu() for key, x in run.weights.model.state_dict().items()}
+            norms[name] = run.state.norms
+    equal = largest_difference(weights["captured"], weights["done again"]) == 0
+    yield row("captured", "the weights of the same work done again, to the last bit", equal)
+    apart = max(abs(a / b - 1) for a, b in zip(norms["captured"][:5], norms["usual"][:5], strict=True))
+    yield row("usual step", "norms of the first gradients within 1e-5", apart < 1e-5, apart=apart)
+
+
+def done_again(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], object]]:
+    """Stand in for `cuda_graphs.record`, without a graph."""
+    output = work()
+    return output, lambda: output.copy_(work())
+
+
+def masked(options: Options) -> Iterator[Row]:
+    """Attention of 128 keys with a mask or a bias beside plain attention, by kernels of Triton and as before."""
+    found, before = beside(options, "attention")
+    if "failed" in found:
+        yield row("attention", "to run", False, **found)
+        return
+    for name, case in found.items():
+        times = case["seconds"] / found["plain"]["seconds"]
+        near = case["error"] < (1e-5 if options.dry_run else 2e-2)
+        fast = options.dry_run or times <= 1.4
+        old = before and before.get(name, before)
+        expected = "near float64, at most 1.4 times the seconds of plain attention"
+        yield row(name, expected, near and fast, **case, times_of_plain=times, before=old)
+
+
+def large(options: Options) -> Iterator[Row]:
+    """Compiled steps of imagenet32: the share of the peak, and of kinds of kernels."""
+    found, before = beside(options, "large")
+    if options.dry_run or "failed" in found:
+        yield row("profile", "to run", "failed" not in found, **found, before=before)
+        return
+    flops = training_flops(NAMED["imagenet32"]().model) * 32 / found["seconds"]
+    peak = next((most for part, most in PEAKS.items() if part in torch.cuda.get_device_name()), None)
+    share = flops / peak if peak else 0.0
+    expected = "50 % of the peak, element-wise at most 15 % of the time"
+    yield row("profile", expected, share >= 0.5 and found["element-wise"] <= 0.15, share_of_peak=share, **found)
+    if before:
+        yield row("before", "", True, **before)
+
+
+def sampled(options: Options) -> Iterator[Row]:
+    """Profiles of 64 and of 256 samples of imagenet32: what four times as many images cost."""
+    found, before = beside(options, "sampled")
+    if "failed" in found:
+        yield row("samples", "to run", False, **found)
+        return
+    few, many = found.values()
+    times = many["seconds"] / few["seconds"]
+    expected = "four times as many in less than three times the seconds"
+    yield row("samples", expected, options.dry_run or times < 3, times=times, profiles=found, before=before)
+
+
 class Part(NamedTuple):
     seconds: float
     """What it may take."""
@@ -530,8 +620,15 @@ PARTS = {
     "compiling": Part(120, compiling),
     "resume": Part(40, resume),
     "processes": Part(210, processes),
+    "small": Part(180, small),
+    "masked": Part(120, masked),
+    "large": Part(170, large),
+    "sampled": Part(130, sampled),
 }
-"""Limits of an hour in all; an H100 took 20 minutes."""
+"""Limits of an hour in all, without the last four; an H100 took 20 minutes.
+
+Small and masked are a call of five minutes, and so are large and sampled.
+"""
 
 
 def random_model(config: AxialTransformerConfig, device: torch.device) -> AxialTransformer:

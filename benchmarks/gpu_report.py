@@ -3,6 +3,7 @@
     make gpu-report                                      on the first GPU, into gpu-report/
     make gpu-report ARGS="--parts parity sampling"       some parts only
     make gpu-report ARGS="--data fashion_mnist_train.npz"  with the learning curve, which needs the data
+    make gpu-report ARGS="--parts small masked --before build/before"   what is to become faster, beside an earlier tree
     make gpu-report ARGS=--dry-run                       the parts that compare values, on the CPU
 
 Each part (`gpu_parts.py`) is a process of its own with a limit of time, and writes its rows as they come: one that
@@ -47,6 +48,8 @@ def report(options: Options) -> int:
     found: Row = {"machine": machine(options), "parts": {}}
     options.out.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, __file__, "--data", str(options.data.absolute()), *["--dry-run"] * options.dry_run]
+    if options.before:
+        words += ["--before", str(options.before.absolute())]
     names, slower = options.parts or tuple(PARTS), 10 if options.dry_run else 1
     names = tuple(name for name in names if not (options.dry_run and PARTS[name].measures))
     with ThreadPoolExecutor(os.cpu_count() if options.dry_run else 1) as at_once:

@@ -175,7 +175,7 @@ class Training:
         loss.backward()
         clip_gradients(self.model, self.config)
         step_all(self.optimizers, self.config, rate)
-        update_average(self.average, self.model, ema_decay(self.steps, self.config))
+        update_average(self.average, self.model, 1 - ema_decay(self.steps, self.config))
         self.steps += 1
         return True
 

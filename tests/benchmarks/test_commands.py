@@ -80,7 +80,7 @@ TINY = {
     "complexity.py": "plot.png --rounds 1",
     "exact_functions.py": "--every 67108859",
     "flat_images.py": "flat",
-    "gpu_report.py": "--dry-run --out report",
+    "gpu_report.py": f"--dry-run --out report --before {ROOT}",
     "gpu_report.py --only": "--dry-run --only parity",
     "multihead_weights.py": "clothes.npz clothes.npz --steps 1 --more 1 --count 8",
     "peers.py run": "run . --out rows --data fashion --models axial --seconds 0.01 --rates 1 --seeds 2",

@@ -16,9 +16,11 @@ from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.machine import arithmetic
+from axial_transformers.ops import torch_attention, triton_attention
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.training import TrainConfig, read_run, train
 from axial_transformers.training.metrics import forget_peak_memory, peak_memory
+from tests.forced_backend import forced
 from tests.small_models import VARIANTS, random_given, random_model, random_values
 
 pytestmark = pytest.mark.gpu
@@ -165,6 +167,40 @@ def test_a_deterministic_run_resumes_bitwise(tmp_path, monkeypatch, precision):
     options = {"deterministic": True, "compile": False, "precision": precision}
     whole, resumed = trained(tmp_path / "whole", 6, **options), trained(tmp_path / "resumed", 3, 6, **options)
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.parametrize("options", [{}, {"optimizer": "muon"}, {"compile": True}], ids=str)
+def test_a_run_whose_step_is_a_graph_is_the_usual_run(tmp_path, options):
+    options = {"precision": "float32", "compile": False, **options}
+    usual = trained(tmp_path / "usual", 6, **options)
+    by_graph = trained(tmp_path / "graph", 3, 6, cuda_graph=True, **options)  # a resume records it anew
+    before = random_model(TINY, torch.float32).state_dict()
+    moved = torch.cat([(usual[name] - before[name]).flatten() for name in usual]).norm()
+    apart = torch.cat([(usual[name] - by_graph[name]).flatten() for name in usual]).norm()
+    assert apart < 1e-2 * moved
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(("length", "width"), [(32, 8), (64, 32), (128, 64), (200, 48), (256, 64)], ids=str)
+def test_kernels_of_masks_and_biases_are_as_near_float64_as_torch_and_repeat_their_bits(length, width, dtype):
+    shape = (2, 3, length, 2, width)
+    q, k, v, grad = (torch.randn(shape, device=CUDA).to(dtype).requires_grad_() for _ in range(4))
+    mask = torch.rand(shape[:3], device=CUDA) > 0.3
+    bias = torch.randn(2, 2, length, length, device=CUDA).to(dtype).requires_grad_()
+    found = {}
+    with arithmetic(CUDA, tf32=True):
+        for name, backend in {"triton": triton_attention, "again": triton_attention, "torch": torch_attention}.items():
+            with forced(backend):
+                out = axial_attention(q, k, v, 2, True, mask, bias)
+            found[name] = [out, *torch.autograd.grad(out, (q, k, v, bias), grad)]
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v, bias)]
+    with forced(torch_attention):
+        out = axial_attention(*wide[:3], 2, True, mask, wide[3])
+    exact = [out, *torch.autograd.grad(out, wide, grad.double())]
+    for ours, again, usual, right in zip(found["triton"], found["again"], found["torch"], exact):
+        assert torch.equal(ours, again)
+        error, bound = ((x.double() - right).norm() for x in (ours, usual))
+        assert error < 2 * bound + 1e-3 * right.norm()
 
 
 def test_a_run_compiles_and_records_it_and_counts_its_own_memory_only(tmp_path):

@@ -15,7 +15,7 @@ from axial_transformers.decoding.sampling import complete, noise_for, sample
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, Conditioning
-from axial_transformers.ops import sdpa
+from axial_transformers.ops import cuda_graphs, sdpa
 from axial_transformers.ops.axial_attention import axial_attention
 from tests import attention_reference as reference
 from tests.forced_backend import forced
@@ -62,7 +62,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Tensor]]:
         output = work()
         return output, lambda: output.copy_(work())
 
-    monkeypatch.setattr(graph_backend, "record", record)
+    monkeypatch.setattr(cuda_graphs, "record", record)
     return recorded
 
 
@@ -108,7 +108,7 @@ def test_graphs_are_recorded_anew_for_other_shapes_options_and_weights_elsewhere
 )
 def test_where_the_self_test_fails_decoding_is_eager(record, reason, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(graph_backend, "record", record)
+        patch.setattr(cuda_graphs, "record", record)
         found = graph_backend.failed_self_test.__wrapped__(torch.device("cpu"))
     monkeypatch.setattr(AxialTransformer, "device", property(lambda model: CUDA))
     monkeypatch.setattr(backend_choice, "failed_self_test", lambda device: found)

@@ -99,9 +99,15 @@ def test_autograd_functions_have_values_and_gradients_of_the_same_form_without_v
     assert found[0] == found[1]
 
 
+ELSEWHERE = {"attend_masked", "attend_masked_backward"}
+"""Operators that need Triton: triton_cases.py."""
+
+
 def test_no_operator_or_function_is_left_out():
     sources = "\n".join(path.read_text() for path in Path(axial_transformers.__file__).parent.rglob("*.py"))
-    assert set(re.findall(r'"axial_transformers::(\w+)"', sources)) == {name.split()[0] for name in OPERATORS}
+    assert set(re.findall(r'"axial_transformers::(\w+)"', sources)) == ELSEWHERE | {
+        name.split()[0] for name in OPERATORS
+    }
     assert set(re.findall(r"class (\w+)\(torch\.autograd\.Function\)", sources)) == {
         name.split(",")[0] for name in FUNCTIONS
     }

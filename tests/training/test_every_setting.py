@@ -39,8 +39,12 @@ CASES: dict[str, Any] = {
 }  # fmt: skip
 """Another value; or other settings that it needs, and the value."""
 
-ELSEWHERE = {"shard": "tests/training/test_processes.py", "wandb": "tests/training/test_figures.py"}
-"""Settings that need several processes or another package, and where they are tested."""
+ELSEWHERE = {
+    "shard": "tests/training/test_processes.py",
+    "wandb": "tests/training/test_figures.py",
+    "cuda_graph": "tests/gpu/test_whole_step.py",
+}
+"""Settings that need several processes, a GPU or another package, and where they are tested."""
 
 
 def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:

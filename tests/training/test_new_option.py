@@ -17,8 +17,8 @@ NEW = '''
     weight_noise: Annotated[float, SHARE] = 0.0
     """Standard deviation of the noise on the weights after each step."""
 '''
-LINE = "        step_all(weights.optimizers, config, learner.learning_rate)\n"
-USE = "        print('noise of', config.weight_noise)\n"
+LINE = "    step_all(weights.optimizers, learner.config, rate)\n"
+USE = "    print('noise of', learner.config.weight_noise)\n"
 COMMANDS = """
 import sys
 from axial_transformers.cli import main

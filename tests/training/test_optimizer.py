@@ -40,7 +40,7 @@ def test_the_average_starts_with_a_smaller_decay_unless_told_otherwise():
 
 def test_the_average_moves_by_what_the_decay_leaves():
     average, model = layer([1.0, 2.0]), layer([5.0, -2.0])
-    update_average(average, model, 0.75)
+    update_average(average, model, 0.25)
     assert average.weight.tolist() == [[2.0, 1.0]]
     assert model.weight.tolist() == [[5.0, -2.0]]
 

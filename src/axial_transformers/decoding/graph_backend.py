@@ -9,13 +9,11 @@ run. A model keeps the graphs of its last decoding until it decodes something el
   float32 model. A step then reads two bytes of each weight. A cast inside the graph would move eight.
 """
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from operator import setitem
-from threading import Lock, get_ident
 from weakref import WeakKeyDictionary, finalize
 
 import torch
@@ -30,6 +28,7 @@ from axial_transformers.layers.initialisation import Dense, randomise
 from axial_transformers.machine import multiplies_bfloat16
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.stacks import OuterDecoder
+from axial_transformers.ops.cuda_graphs import Graph
 
 MAX_ROW = 1 << 12
 """Positions of a row times layers of the inner decoder: each adds about twenty GPU kernels to a graph, and longer rows
@@ -40,21 +39,6 @@ TRIED_PIXELS = replace(
     TRIED, channels=2, layout="pixels", values="ordinal", centred=True, activity=True, gated_convolutions=1
 )
 """Another one: positions of two values, predictions, and gated convolutions."""
-
-
-class Graph:
-    """Work that is recorded once; a call copies its inputs to where the graph reads them, and replays it."""
-
-    def __init__(self, work: Callable[..., Tensor], *inputs: Tensor):
-        self.inputs = [tensor.clone() for tensor in inputs]
-        self.output, self.repeat = record(lambda: work(*self.inputs), inputs[0].device)
-
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        """Return the output, which the next call overwrites."""
-        for own, new in zip(self.inputs, inputs):
-            own.copy_(new)
-        self.repeat()
-        return self.output
 
 
 class RecordedSteps:
@@ -145,43 +129,6 @@ def _taken(model: AxialTransformer, choice: NoiseChoice, batch: int) -> Recorded
     positions = network.position.tables[0]
     slabs = [positions.new_zeros(batch, *outer.slab, model.config.dim) for outer in network.outer_decoders]
     return Recorded(key, network, [RecordedSteps(*each) for each in zip(network.outer_decoders, slabs)])
-
-
-_RECORDING = Lock()
-
-
-@cache
-def _stream(device: torch.device, thread: int) -> torch.cuda.Stream:
-    """Return the stream where a thread records: cuBLAS keeps memory for each stream that it has seen."""
-    return torch.cuda.Stream(device)  # torch's default one is on the device that captured first
-
-
-def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], None]]:
-    """Return the output of `work`, and a function that computes it again in place, as a CUDA graph.
-
-    CUDA records one graph at a time. Replays are in the order of the current stream.
-    """
-    graph = torch.cuda.CUDAGraph()
-    with _RECORDING, torch.cuda.device(device):
-        stream = _stream(device, get_ident())
-        current = torch.cuda.current_stream(device)
-        stream.wait_stream(current)
-        try:
-            with torch.cuda.stream(stream):  # also ends it where the capture fails
-                work()  # libraries allocate workspaces before the capture
-                torch.clear_autocast_cache()  # else the graph reads copies that autocast frees
-                # Other threads may pin memory meanwhile.
-                with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                    output = work()
-        finally:
-            torch.clear_autocast_cache()  # those copies lie in the graph's memory
-        current.wait_stream(stream)
-
-    def repeat() -> None:
-        with torch.cuda.device(device):
-            graph.replay()
-
-    return output, repeat
 
 
 def _same_by_graphs(config: AxialTransformerConfig, noise: Tensor) -> bool:

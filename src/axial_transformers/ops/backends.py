@@ -7,6 +7,8 @@
                              |          long lines, torch.func, exported graphs
               engine_relative      the same for equation 4 of Axial-DeepLab
                              | refuses: all else, a GPU; dtypes, lines and graphs as above
+              triton_attention     masks and biases along short lines on a GPU; off until a GPU has run it
+                             | refuses: no mask, bias or window; lines of more than 256 positions, heads wider than 64
               sdpa                 torch's scaled_dot_product_attention; on a GPU, the first that does not refuse
                              | refuses: equation 4, torch.func; on a CPU also dropout, short lines, gradients of a bias
               torch_attention      matrix product, softmax, matrix product: any number of derivatives, any graph
@@ -34,6 +36,7 @@ from axial_transformers.ops import (
     sdpa,
     torch_attention,
     torch_relative,
+    triton_attention,
 )
 from axial_transformers.ops.attention_call import AttentionCall, normalised
 
@@ -53,6 +56,7 @@ class Backend(Protocol):
 BACKENDS: tuple[Backend, ...] = (
     engine_attention,
     engine_relative,
+    triton_attention,
     sdpa,
     torch_attention,
     torch_relative,

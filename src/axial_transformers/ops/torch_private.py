@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_leaves
 
 __all__ = ["TorchDispatchMode", "tree_leaves"]
 
-add_to_each = torch._foreach_add_
 lerp_each = torch._foreach_lerp
 lerp_each_in_place = torch._foreach_lerp_
 multiply_each = torch._foreach_mul_
@@ -23,6 +22,14 @@ MAX_GRAPHS = 1024
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 COMPILED = "_orig_mod."
 """In the names of what torch.compile has wrapped."""
+
+
+def add_to_each(tensors: list[Tensor], others: tuple[Tensor, ...], factor: float | Tensor) -> None:
+    """Add others times a factor in place."""
+    if isinstance(factor, Tensor):
+        torch._foreach_add_(tensors, torch._foreach_mul(others, factor))
+    else:
+        torch._foreach_add_(tensors, others, alpha=factor)
 
 
 def is_transformed() -> bool:

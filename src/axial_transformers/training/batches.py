@@ -154,6 +154,8 @@ def check_matches(model: AxialTransformer, examples: Examples, config: TrainConf
             f"a batch of {config.batch_size} does not divide into {config.accumulate} parts on each of "
             f"{processes.count} processes"
         )
+    if config.cuda_graph and processes.count > 1:
+        raise ValueError(f"training.cuda_graph takes one process, not {processes.count}: leave it out")
 
 
 def _check_labels(classes: int | None, examples: Examples, config: TrainConfig) -> None:
@@ -168,6 +170,13 @@ def _check_labels(classes: int | None, examples: Examples, config: TrainConfig) 
         raise ValueError(f"the model has {classes} classes, but the data has labels {labels.min()}..{labels.max()}")
 
 
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the CPU on a device; a copy to CUDA runs beside its computations."""
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 class Batch(NamedTuple):
     """Examples, their labels if the model has classes, and the slice of each that carries the loss."""
 
@@ -178,16 +187,8 @@ class Batch(NamedTuple):
     """How each example was rearranged (`augmentation`); None without augmentation."""
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the batch on a device; copies to CUDA run beside its computations."""
-
-        def move(tensor: Tensor | None) -> Tensor | None:
-            if tensor is None:
-                return None
-            if device.type == "cuda":
-                return tensor.pin_memory().to(device, non_blocking=True)
-            return tensor.to(device)
-
-        return Batch(*map(move, self))  # type: ignore[arg-type]
+        """Return the batch on a device."""
+        return Batch(*(tensor if tensor is None else send(tensor, device) for tensor in self))  # type: ignore[arg-type]
 
 
 def batch_at(

@@ -84,7 +84,7 @@ class Muon(Optimizer):
             _, rows, columns = group["matrices"]
             rate = group["lr"] * sqrt(max(1.0, rows / columns))
             multiply_each(parameters, 1 - group["lr"] * group["weight_decay"])
-            add_to_each(parameters, steps.to(parameters[0].dtype).unbind(), alpha=-rate)
+            add_to_each(parameters, steps.to(parameters[0].dtype).unbind(), -rate)
 
     def _momentum(self, parameters: list[Tensor], momentum: float) -> Tensor:
         """Update the momenta of parameters of one shape; return momentum * M + (1 - momentum) * gradient, stacked."""
@@ -167,7 +167,7 @@ def optimizers(model: AxialTransformer, config: TrainConfig) -> list[Optimizer]:
     share = (config.head_learning_rate or config.learning_rate) / config.learning_rate
     groups: list[dict[str, Any]] = [{"params": others}, {"params": head, "share": share}]
     fused = others[0].device.type in ("cpu", "cuda")
-    adam = Adam(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
+    adam = Adam(groups, config.learning_rate, config.betas, fused=fused, capturable=config.cuda_graph)
     if not matrices:
         return [adam]
     dtype = getattr(torch, config.precision)
@@ -175,7 +175,7 @@ def optimizers(model: AxialTransformer, config: TrainConfig) -> list[Optimizer]:
     return [adam, muon]
 
 
-def step_all(optimizers: Sequence[Optimizer], config: TrainConfig, rate: float) -> None:
+def step_all(optimizers: Sequence[Optimizer], config: TrainConfig, rate: float | Tensor) -> None:
     """Change the weights at a learning rate of Adam, and at the same share of Muon's."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -186,7 +186,7 @@ def step_all(optimizers: Sequence[Optimizer], config: TrainConfig, rate: float) 
         optimizer.step()
 
 
-def clip_gradients(model: nn.Module, config: TrainConfig, limit: float = math.inf) -> Tensor:
+def clip_gradients(model: nn.Module, config: TrainConfig, limit: float | Tensor = math.inf) -> Tensor:
     """Scale the gradients of the loss in nats/dim so that their global norm is at most `clip_norm`; to 0 above `limit`.
 
     Returns:
@@ -205,9 +205,11 @@ def clip_gradients(model: nn.Module, config: TrainConfig, limit: float = math.in
 
 
 @torch.no_grad()
-def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
-    """Set average <- decay * average + (1 - decay) * model for parameters; copy the buffers."""
-    lerp_each_in_place([*map(local_shard, average.parameters())], [*map(local_shard, model.parameters())], 1 - decay)
+def update_average(average: nn.Module, model: nn.Module, share: float | Tensor) -> None:
+    """Set average <- (1 - share) * average + share * model for parameters; copy the buffers."""
+    averages = [*map(local_shard, average.parameters())]
+    shares = [share] * len(averages) if isinstance(share, Tensor) else share
+    lerp_each_in_place(averages, [*map(local_shard, model.parameters())], shares)
     for old, new in zip(average.buffers(), model.buffers()):
         old.copy_(new)
 

@@ -17,9 +17,10 @@ from axial_transformers.layers.blocks import blocks_restored, checkpoint_blocks,
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.machine import arithmetic
 from axial_transformers.models import AxialTransformer
+from axial_transformers.ops.cuda_graphs import Graph
 from axial_transformers.ops.elementwise import dropout_seeded
 from axial_transformers.ops.torch_private import whole_graphs
-from axial_transformers.training.batches import Batch, Purpose, batches, random_bits
+from axial_transformers.training.batches import Batch, Purpose, batches, random_bits, send
 from axial_transformers.training.checkpoints import Checkpoints, Weights
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import Meter, forget_peak_memory
@@ -71,6 +72,8 @@ class Learner:
     time: TimeLimit
     learning_rate: float = 0.0
     """That of the newest step."""
+    graph: Graph | None = None
+    """With `cuda_graph`, the step that is recorded."""
 
     def average(self, keep: bool, device: torch.device | None = None) -> AxialTransformer:
         """Return the EMA weights as a model that this process can use alone; a collective operation.
@@ -95,6 +98,7 @@ class Learner:
         """Return to the state before the steps that were left out (`run_state`); a collective operation."""
         self.batches.close()
         checkpoints.go_back(self.weights, self.state)
+        self.graph = None  # it has the moments of before
         self.batches = self.batches_from(self.state.step)
 
     def is_finite(self) -> bool:
@@ -249,13 +253,16 @@ def step(learner: Learner) -> None:
     device = learner.processes.device
     graphs = whole_graphs() if config.compile else nullcontext()
     with graphs, arithmetic(device, tf32=True, deterministic=config.deterministic), _dropout(learner):
-        nats = _set_gradients(learner)
-        norm = clip_gradients(weights.model, config, state.norm_limit or inf)
-        learner.meter.add(state.step + 1, nats, norm)  # or NonFiniteLoss
-        rate = learning_rate(state.step, config, learner.time.share(state.seconds))
-        learner.learning_rate = state.rates * rate
-        step_all(weights.optimizers, config, learner.learning_rate)
-        update_average(weights.average, weights.model, ema_decay(state.step, config))
+        limit = state.norm_limit or inf
+        share = 1 - ema_decay(state.step, config)
+        learner.learning_rate = state.rates * learning_rate(state.step, config, learner.time.share(state.seconds))
+        if config.cuda_graph:
+            learner.meter.add(state.step + 1, *_step_by_graph(learner, limit, learner.learning_rate, share))
+        else:
+            nats = _set_gradients(learner)
+            norm = clip_gradients(weights.model, config, limit)
+            learner.meter.add(state.step + 1, nats, norm)  # or NonFiniteLoss
+            _update_weights(learner, learner.learning_rate, share)
     state.step += 1
     waits = state.step % STEPS_BETWEEN_WAITS == 0
     if waits:
@@ -281,8 +288,48 @@ def _set_gradients(learner: Learner) -> Tensor:
     for number in range(1, config.accumulate + 1):
         batch = next(learner.batches).to(device)
         with synchronise_gradients(learner.objective, enabled=number == config.accumulate):
-            with config.autocast(device):
-                nats = learner.objective(*batch) / config.accumulate
-            nats.backward()
-            total += nats.detach()
+            total += _add_gradients(learner, batch)
     return learner.processes.mean(total)
+
+
+def _add_gradients(learner: Learner, batch: Batch) -> Tensor:
+    """Add the gradients of a part of a batch; return its loss divided by the number of parts."""
+    config = learner.config
+    with config.autocast(learner.processes.device):
+        nats = learner.objective(*batch) / config.accumulate
+    nats.backward()
+    return nats.detach()
+
+
+def _update_weights(learner: Learner, rate: float | Tensor, share: float | Tensor) -> None:
+    """Change the weights by their gradients at a learning rate, then EMA weights by a share of the weights."""
+    weights = learner.weights
+    step_all(weights.optimizers, learner.config, rate)
+    update_average(weights.average, weights.model, share)
+
+
+def _step_by_graph(learner: Learner, *numbers: float) -> Tensor:
+    """Make a step whose work is recorded the first time, and return its loss and gradient norm: [2].
+
+    Args:
+        numbers: what differs from step to step besides the batch: limit of the norm, learning rate, share of the
+            weights in EMA weights.
+    """
+    device = learner.processes.device
+    batch = next(learner.batches).to(device)
+    tensors = {name: tensor for name, tensor in batch._asdict().items() if tensor is not None}
+
+    def work(numbers: Tensor, *given: Tensor) -> Tensor:
+        limit, rate, share = numbers
+        model = learner.weights.model
+        model.zero_grad()
+        nats = _add_gradients(learner, batch._replace(**dict(zip(tensors, given))))
+        norm = clip_gradients(model, learner.config, limit)
+        _update_weights(learner, rate, share)
+        return torch.stack((nats, norm))
+
+    inputs = send(torch.tensor(numbers, device="cpu"), device), *tensors.values()
+    if learner.graph:
+        return learner.graph(*inputs)
+    learner.graph = Graph(work, *inputs)  # which makes this step
+    return learner.graph.output
