@@ -9,12 +9,13 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.models.values.activity import Activity
 from axial_transformers.models.values.neighbours import NeighbourSum
 from axial_transformers.models.values.ordinal import OrdinalValues
+from axial_transformers.recipes import NAMED
 from experiments.dependencies import check, influence
 from tests import benchmark_commands  # noqa: F401  the path of the scripts
 from tests.small_models import CENTRED, random_coefficients, random_values, small_config
 
 from peer_models import PEERS, WITHOUT_ATTENTION, Conv, NoAttention, build, size, without_attention  # isort: skip
-from peers import KINDS, photographs, summarised  # isort: skip
+from peers import KINDS, summarised  # isort: skip
 
 WIDTHS = {"GPT": (8, 12), "gated PixelCNN": (24, 48), "PixelCNN++": (8, 6)}
 CONFIGS = {
@@ -110,7 +111,7 @@ def test_matrices_of_peers_are_those_of_their_blocks(name):
 
 @pytest.mark.parametrize("name", [WITHOUT_ATTENTION, *PEERS])
 def test_models_of_photographs_have_the_same_size_and_values(name):
-    config = photographs().model
+    config = NAMED["photos32"]().model
     with torch.device("meta"):
         axial = AxialTransformer(config)
     model = build(name, config)
