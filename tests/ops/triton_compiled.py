@@ -21,6 +21,9 @@ class Hopper:
     def get_current_device(self):
         return 0
 
+    def get_current_stream(self, device):
+        return 0
+
 
 class Compiled:
     """A kernel that is compiled where it would start."""
