@@ -12,7 +12,7 @@ LOWEST_READY := $(LOWEST)/.ready
 PLATFORMS := aarch64-linux-gnu.2.17 aarch64-macos.11.0-none x86_64-windows-gnu
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test check test-slow test-processors test-lowest test-gpu gpu-report mutants findings axl docs docs-serve docs-check studio-test release-check clean
+.PHONY: demo test check test-slow test-processors test-lowest test-gpu gpu-report mutants findings evidence axl docs docs-serve docs-check studio-test release-check clean
 
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
@@ -45,6 +45,9 @@ gpu-report: $(READY)  ## what a CUDA device shows, as one page and one JSON file
 
 mutants: $(READY)  ## small faults planted in a copy, each of which tests must find; ARGS='--only training --jobs 2'
 	$(BIN)/python tools/mutants.py $(ARGS)
+
+evidence:  ## the numbers of README, and which of them are older than what they measure; before a release
+	$(PYTHON) tools/evidence.py
 
 findings:  ## what real software does and nobody would guess, in about 20 minutes; ONLY='torch-*': some of it
 	@status=0; for script in findings/$(or $(ONLY),*).sh; do \

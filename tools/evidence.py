@@ -2,8 +2,8 @@
 
     python tools/evidence.py
 
-tools/evidence.json has a row for each number: what it depends on are files or folders, such as a model of the package, a
-recipe or the engine. The command ends with status 1 if README has a number without a row, if a row's number is not on
+tools/evidence.json has a row for each number: what it depends on are files or folders, such as a model of the package,
+a recipe or the engine. The command ends with status 1 if README has a number without a row, if a row's number is not on
 README, or if something that a number depends on has changed since its commit. It runs before a release, not in CI.
 """
 
@@ -33,6 +33,8 @@ class Row(NamedTuple):
 
     def changes(self) -> list[str]:
         """Return the commits that changed, since the measurement, something that the number depends on."""
+        if not self.depends:
+            return []
         span = f"{self.commit}..HEAD"
         log = subprocess.run(
             ["git", "log", "--format=%h %s", span, "--", *self.depends],
