@@ -13,6 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from axial_transformers.data import DataConfig
+from axial_transformers.recipes import NAMED
 from axial_transformers.training import RunConfig
 from tests import benchmark_commands
 from tests.benchmark_commands import MEASURED, SCRIPTS
@@ -25,6 +26,7 @@ import command_line  # isort: skip
 import complexity  # isort: skip
 import peers  # isort: skip
 import tokens  # isort: skip
+import wallpapers  # isort: skip
 
 DOCS = ROOT / "docs"
 
@@ -42,7 +44,7 @@ def tiny_recipe() -> RunConfig:
 
 
 def tiny_photographs() -> RunConfig:
-    recipe = peers.photographs()
+    recipe = NAMED["photos32"]()
     config = replace(recipe.model, shape=(4, 4), dim=12, heads=1)
     return replace(recipe, model=config, training=replace(recipe.training, batch_size=2))
 
@@ -100,6 +102,7 @@ TINY = {
     "tokens.py sizes": "sizes codes.npy",
     "tokens.py decode": "decode model_of_codes codes.npy decoded.png",
     "varied_photos.py": "photos varied --copies 2",
+    "wallpapers.py": "debian wallpapers",
     "video.py": "model_of_clips clips.npz --strips-to strips.png",
 }
 """The smallest arguments of each command, in a folder with tiny data."""
@@ -123,6 +126,9 @@ def tiny(tmp_path_factory):
     save_file(tokens.VQ(300).state_dict(), folder / "model_of_codes" / tokens.WEIGHTS)
     (folder / "photos").mkdir()
     Image.fromarray(rng.integers(0, 256, (160, 144, 3), np.uint8)).save(folder / "photos" / "one.png")
+    for _, path in wallpapers.files(folder / "debian").values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (6, 5, 3), np.uint8)).save(path)
     random_model(small_config((4, 4), num_values=256), torch.float32).save_pretrained(folder / "model")
     clips = small_config((2, 16, 16), 3, "columns", num_values=256)
     random_model(clips, torch.float32).save_pretrained(folder / "model_of_clips")
