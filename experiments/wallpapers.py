@@ -70,9 +70,11 @@ def main(debian: Path, out: Path) -> None:
         out: a new folder.
     """
     out.mkdir(parents=True)
-    for number, (name, path) in bar("photographs")(files(debian).items()):
+    photographs = files(debian)
+    for number, (name, path) in bar("photographs")(photographs.items()):
         with Image.open(path) as image:
             averaged(image).save(out / f"{number:02}_{name}.png")
+    print(f"{len(photographs)} photographs in {out}")
 
 
 if __name__ == "__main__":
