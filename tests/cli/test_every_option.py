@@ -90,6 +90,7 @@ SETTINGS = {
     "training.schedule": "constant",
     "training.betas": "0.5 0.6", "training.clip-norm": "0.5", "training.as-released": "",
     "training.ema-decay": "0.5", "training.precision": "bfloat16", "training.compile": "",
+    "training.vectors-only": "", "training.cuda-graph": "",
     "training.deterministic": "", "training.horizontal-flip": "", "training.distribution-augmentation": "0.1",
     "training.shift-augmentation": "0.1", "training.label-dropout": "0.1", "training.seed": "1",
     "training.device": "cpu", "training.workers": "1", "training.log-every": "3", "training.evaluate-every": "3",
