@@ -154,6 +154,7 @@ def _train(options: Compress, source: str | Path, archive: Path) -> _Trained:
     """Train a model of a source, in a folder beside the archive."""
     from axial_transformers.models import AxialTransformer
     from axial_transformers.recipes.for_archive import prepare_for_archive
+    from axial_transformers.storage.model_folders import SHIPPED
 
     folder = archive.with_name(f"{archive.name}.run")
     settings: dict[str, Any] = {f"data.{name}": value for name, value in _reading(options).items()}
@@ -179,7 +180,7 @@ def _train(options: Compress, source: str | Path, archive: Path) -> _Trained:
     if result.ending == "interrupted":
         say(f"stopped at step {result.step}: the archive gets the best weights so far; Ctrl-C again leaves it out")
     say(f"the training is in {folder}: the same command continues it; remove the folder to begin anew")
-    base = AxialTransformer.from_pretrained(ready.base) if ready.base else None
+    base = AxialTransformer.from_pretrained(SHIPPED / ready.base) if ready.base else None
     return _Trained(folder, ready.contents, base, decided - start + result.seconds)
 
 

@@ -86,7 +86,7 @@ class PreparedArchive:
         """Number of weights that the archive holds."""
         if self.base is None:
             return self.prepared.costs.parameters
-        model = AxialTransformer.from_pretrained(self.base)
+        model = AxialTransformer.from_pretrained(SHIPPED / self.base)
         return sum(weight.numel() for weight in model.parameters() if weight.ndim == 1)
 
     @property
@@ -101,7 +101,7 @@ class PreparedArchive:
     def expected_as_it_is(self) -> float:
         """Return the bytes of an archive that names the model of the package and holds no changes, about."""
         assert self.base is not None, "it starts from a model of the package"
-        model = AxialTransformer.from_pretrained(self.base)
+        model = AxialTransformer.from_pretrained(SHIPPED / self.base)
         sample = torch.as_tensor(self.prepared.watched.values[:])
         bits = torch.cat([bits_per_dim(model, part) for part in sample.split(TOGETHER)]).mean().item()
         return bits * self.contents.values / 8 + len(self.contents.stored)
