@@ -171,6 +171,10 @@ def test_changes_of_a_named_model_of_the_package_go_on_after_ctrl_c(axial: Axial
     with open_archive("a.axl") as archive:
         assert archive.header.needs is not None
         assert np.array_equal(archive.values.numpy(), images)
+    assert axial("compress", "images.npz", "a.axl", "--minutes", "0.01", "--force", "--embed").status == 0
+    with open_archive("a.axl") as archive:
+        assert archive.header.needs is None
+        assert np.array_equal(archive.values.numpy(), images)
 
 
 def test_alike_frames_of_a_scan_are_channels_and_come_back_as_frames(axial: Axial):

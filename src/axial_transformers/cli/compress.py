@@ -180,7 +180,7 @@ def _train(options: Compress, source: str | Path, archive: Path) -> _Trained:
     if result.ending == "interrupted":
         say(f"stopped at step {result.step}: the archive gets the best weights so far; Ctrl-C again leaves it out")
     say(f"the training is in {folder}: the same command continues it; remove the folder to begin anew")
-    base = AxialTransformer.from_pretrained(SHIPPED / ready.base) if ready.base else None
+    base = AxialTransformer.from_pretrained(SHIPPED / ready.base) if ready.base and options.embed is None else None
     return _Trained(folder, ready.contents, base, decided - start + result.seconds)
 
 

@@ -51,6 +51,8 @@ TRIAL_STEPS = 100
 """Steps after which a new model is compared with one of the package."""
 SAVES = 0.05
 """Part of the bytes that a model of the package must save. An archive that holds its model needs no package."""
+SLAB = 8
+"""Slices, or rows, in the middle of a scan by which frames are compared."""
 TOGETHER = 16
 """Examples of a sample that are evaluated together."""
 CHANGES: Mapping[str, Any] = {
@@ -149,7 +151,8 @@ def prepare_for_archive(
     read = partial(_read, source, only_data=only_data, force=force, progress=progress)
     begun = read_run(folder)
     if begun is not None:
-        run = replace(begun.run, source=source_name(source)).changed({"training.minutes": MINUTES, **settings})
+        minutes = CHANGES["training.minutes"] if begun.run.training.vectors_only else MINUTES
+        run = replace(begun.run, source=source_name(source)).changed({"training.minutes": minutes, **settings})
         if run.data != begun.run.data:
             raise ValueError(f"{folder} was begun with other settings of data: remove it, or name another archive")
         ready = read(run, begun)
@@ -157,8 +160,8 @@ def prepare_for_archive(
         return ready
 
     def changed(name: str) -> PreparedArchive:
-        run = _changing_run(source, folder, name) if is_shipped(name) and not embed else None
-        return read((run or _new_run(source, folder, name)).changed(settings))
+        begin = _new_run if embed or "data.size" in settings or not _can_be_named(name) else _changing_run
+        return read(begin(source, folder, name).changed(settings))
 
     if start_from is not None:
         ready = changed(start_from)
@@ -204,6 +207,14 @@ def _read(
     prepared = finish_preparing(run, opened, examples, examples, None, begun, progress)
     limit = UNLIMITED if force else input_limit(contents, run.model)
     return PreparedArchive(prepared=prepared, contents=contents, limit=limit)
+
+
+def _can_be_named(name: str) -> bool:
+    """Return True for a model of the package, of tiles without classes: an archive can name it and hold its changes."""
+    if not is_shipped(name):
+        return False
+    config = AxialTransformer.read_config(SHIPPED / name)
+    return len(config.shape) == 2 and config.num_classes is None
 
 
 def _fitting_models(ready: PreparedArchive) -> list[str]:
@@ -299,9 +310,11 @@ def _axes_of_alike_frames(source: Source) -> str | None:
     if source.listing.kind != "scan" or not letters.startswith("T") or not 2 <= sizes[0][0] <= MAX_DEPTH:
         return None
     examples = source.part("all")
-    if examples.channels > 1:
+    if examples.channels > 1 or sizes[0][-1] < 2:
         return None
-    frames = np.asarray(examples.values[0], np.int64)
+    frames = np.asarray(examples.values[0])
+    middle = frames.shape[1] // 2
+    frames = frames[:, middle : middle + SLAB].astype(np.int64)
     between_frames = np.abs(np.diff(frames, axis=0)).mean()
     between_neighbours = np.abs(np.diff(frames, axis=-2)).mean()
     return f"C{letters[1:]}" if between_frames < between_neighbours else None
