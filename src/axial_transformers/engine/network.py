@@ -85,9 +85,9 @@ class Packed:
         """Return a layer in tiles of TILE outputs; see `linear.h`."""
         inputs, outputs = layer.shape
         _check("the bias of a linear layer", layer.bias.shape, (outputs,))
-        bias = self.array(_aligned(_filled(layer.bias, TILE)))
+        bias = self.array(_aligned(layer.bias, TILE))
         if isinstance(layer, Linear):
-            tiles = _filled(layer.weight, TILE).reshape(inputs, -1, TILE).swapaxes(0, 1)
+            tiles = _aligned(layer.weight, TILE).reshape(inputs, -1, TILE).swapaxes(0, 1)
             return c.Linear(inputs, outputs, self.array(_aligned(tiles)), bias)
         _check("the steps of a linear layer", layer.steps.shape, (outputs,))
         _require(inputs <= MAX_INPUTS, f"a sum of {inputs:,} products has more than 32 bits: at most {MAX_INPUTS:,}")
@@ -95,7 +95,7 @@ class Packed:
         _require(not too_large, f"integers of weights are above {MAX_INTEGER}")
         size = c_uint64()
         exact_library().size_of_integers(c_uint64(inputs), c_uint64(outputs), byref(size))
-        tiles, steps = aligned_zeros(size.value, dtype=np.int8), _aligned(_filled(layer.steps, TILE))
+        tiles, steps = aligned_zeros(size.value, dtype=np.int8), _aligned(layer.steps, TILE)
         totals = aligned_zeros(len(steps), dtype=np.int32)
         memory = self.array(tiles, np.int8), self.array(steps), self.array(totals, np.int32)
         packed = c.Linear(inputs, outputs, None, bias, *memory)
@@ -427,16 +427,12 @@ def aligned_zeros(*shape: int, dtype: Any = np.float32) -> NDArray[Any]:
     return memory[first : first + size].view(dtype).reshape(shape)
 
 
-def _aligned(x: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy that begins with a cache line."""
-    copy = aligned_zeros(*x.shape, dtype=x.dtype)
-    copy[...] = x
+def _aligned(x: NDArray[Any], multiple: int = 1) -> NDArray[Any]:
+    """Return a copy that begins with a cache line, with zeros behind the last axis, up to a multiple."""
+    length = x.shape[-1]
+    copy = aligned_zeros(*x.shape[:-1], length + -length % multiple, dtype=x.dtype)
+    copy[..., :length] = x
     return copy
-
-
-def _filled(x: NDArray[Any], multiple: int) -> NDArray[Any]:
-    """Return x with zeros behind the last axis, up to a multiple."""
-    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % multiple)])
 
 
 def _call(name: str, *arguments: Any) -> None:
