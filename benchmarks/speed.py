@@ -67,7 +67,7 @@ class Paper:
         """Decides x[:, row, :, channel]."""
         model = self.model
         values = x[..., channel]
-        of_row = self.outer(model.embed_value(values), context, values)[:, row]
+        of_row = self.outer(model.embed_value(values), context)[:, row]
         for column in range(x.shape[2]):
             h = model.embed_value(x[:, row, :, channel])
             out = model.inner_decoder(shift(h, -2) + of_row)

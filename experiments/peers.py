@@ -94,42 +94,19 @@ class Kind:
         return load(data / self.trained_on, self.data, "all")
 
 
-def narrow_fashion_mnist() -> RunConfig:
-    """The recipe with the width that learns most within minutes."""
-    recipe = NAMED["fashion_mnist"]()
-    return replace(recipe, model=replace(recipe.model, dim=96, heads=3))
-
-
-BEFORE = {
-    "model.layout": "columns",
-    "model.convolution": 2,
-    "model.gated_convolutions": 0,
-    "model.mlp_ratio": 2.0,
-    "model.outer_layers": 4,
-    "model.inner_layers": 2,
-    "model.activity": False,
-    "model.max_log_precision": 5.0,
-}
-"""Settings of the recipe at commit de37f4d1."""
-ACTIVITY = {"model.activity": True}
-PIXELS = {"model.layout": "pixels", "model.convolution": 0}
-
-
-def photographs_before(*changes: dict[str, Any]) -> RunConfig:
-    """The recipe at commit de37f4d1, with changes."""
-    return NAMED["photos32"]().changed({name: value for each in (BEFORE, *changes) for name, value in each.items()})
+def photographs_by_feedforward_blocks() -> RunConfig:
+    """The recipe of photographs without gated convolutions, in as many parameters."""
+    blocks = {"gated_convolutions": 0, "mlp_ratio": 2.0, "outer_layers": 4, "inner_layers": 2}
+    return NAMED["photos32"]().changed({f"model.{name}": value for name, value in blocks.items()})
 
 
 AXIAL_PHOTOGRAPHS: dict[str, Callable[[], RunConfig]] = {
     "axial": NAMED["photos32"],
     WITHOUT_ATTENTION: NAMED["photos32"],
-    "axial, feedforward blocks": partial(photographs_before, ACTIVITY, PIXELS),
-    "axial, one position a channel": partial(photographs_before, ACTIVITY),
-    "axial of de37f4d1": photographs_before,
+    "axial, feedforward blocks": photographs_by_feedforward_blocks,
 }
-"""The last three take the changes away one by one: gated convolutions, one position a pixel, the activity."""
 KINDS = {
-    "fashion": Kind(source="fashion_mnist_train.npz", recipes={"axial": narrow_fashion_mnist}, validation=500),
+    "fashion": Kind(source="fashion_mnist_train.npz", recipes={"axial": NAMED["fashion_mnist"]}, validation=500),
     "photos": Kind(
         source="photos/train",
         data=DataConfig(size=32, cut="tiles", mode="rgb"),
@@ -319,9 +296,8 @@ def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     together: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         together.setdefault((row["kind"], row["seconds"], row["optimizer"], row["model"]), []).append(row)
-    names = (*AXIAL_PHOTOGRAPHS, *PEERS)
     summary = []
-    for key in sorted(together, key=lambda key: (*key[:3], names.index(key[3]))):
+    for key in sorted(together, key=lambda key: key[:3]):
         tried = [row for row in together[key] if row["seed"] == 0]
         rate = min(tried, key=bits_of)["learning_rate"]
         seeds = [row for row in together[key] if row["learning_rate"] == rate]

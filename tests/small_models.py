@@ -94,9 +94,7 @@ VARIANTS = {
     "one column": small_config((7, 1), 2),
     "rotary": small_config((3, 5), 2, dim=12, rotary=7.0),
     "rotary 3d": small_config((2, 3, 4), rotary=100.0),
-    "convolution": small_config((4, 5), convolution=2),
-    "convolution 3d": small_config((3, 2, 4), 2, "columns", convolution=1),
-    "convolution of one row": small_config((1, 4), 2, convolution=1),
+    "gated convolutions of one row": small_config((1, 4), 2, gated_convolutions=1),
     "lstm": small_config((3, 4), 2, inner="lstm"),
     "lstm 1d": small_config((5,), inner="lstm"),
     "index plane": small_config((2, 3), 3, channel_planes="index"),
@@ -114,19 +112,21 @@ VARIANTS = {
     "classes without encoder": small_config((2, 3), num_classes=3),
     "two values": small_config((3, 3), num_values=2),
     "ordinal": small_config((3, 4), values="ordinal"),
-    "ordinal convolution": small_config((4, 3), 2, "columns", values="ordinal", convolution=1, num_values=300),
+    "ordinal columns": small_config((4, 3), 2, "columns", values="ordinal", gated_convolutions=1, num_values=300),
     "centred": small_config((3, 5), **CENTRED),
     "centred channels": small_config((3, 2), 2, num_values=300, **CENTRED),
-    "centred columns": small_config((2, 3), 3, "columns", convolution=1, **CENTRED),
+    "centred columns": small_config((2, 3), 3, "columns", gated_convolutions=1, **CENTRED),
     "centred rows": small_config((2, 3), 3, "rows", num_classes=3, **CENTRED),
     "centred axis": small_config((2, 1), 3, "axis", num_values=65_536, **CENTRED),
     "centred frames": small_config((3, 2, 2), 2, "frames", **CENTRED),
     "centred raster": small_config((3, 2), 2, "raster", inner="lstm", **CENTRED),
-    "centred volume": small_config((2, 3, 2), convolution=1, **CENTRED),
+    "centred volume": small_config((2, 3, 2), gated_convolutions=1, **CENTRED),
     "centred sequence": small_config((5,), 2, "columns", **CENTRED),
     "activity": small_config((3, 5), activity=True, **CENTRED),
     "activity channels": small_config((3, 2), 2, num_classes=3, activity=True, **CENTRED),
-    "activity columns": small_config((3, 3), 3, "columns", convolution=1, num_values=300, activity=True, **CENTRED),
+    "activity columns": small_config(
+        (3, 3), 3, "columns", gated_convolutions=1, num_values=300, activity=True, **CENTRED
+    ),
     "activity volume": small_config((2, 3, 2), num_values=65_536, inner="lstm", activity=True, **CENTRED),
     "pixels": small_config((3, 4), 3, "pixels"),
     "pixels 1d": small_config((4,), 8, "pixels", num_classes=3, **CENTRED),
@@ -147,21 +147,21 @@ VARIANTS = {
 PAIRWISE = {
     "raster": small_config((2, 3), 2, "raster", inner="lstm"),
     "sequence": small_config((5,), inner="lstm", **CENTRED),
-    "image": small_config((3, 5), inner="lstm", convolution=1, num_classes=3),
+    "image": small_config((3, 5), inner="lstm", gated_convolutions=1, num_classes=3),
     "known frame": small_config((3, 4), 1, "frames", known_channels=1, values="ordinal"),
     "volume": small_config((2, 1, 3), 2, inner="lstm", rotary=7.0, num_classes=3, known_channels=1),
-    "centred volume": small_config((2, 3, 2), 2, convolution=1, known_channels=1, num_values=300, **CENTRED),
+    "centred volume": small_config((2, 3, 2), 2, gated_convolutions=1, known_channels=1, num_values=300, **CENTRED),
     "known channel": small_config(
-        (4,), 2, inner="lstm", convolution=1, rotary=7.0, num_classes=3, known_channels=1, values="ordinal"
+        (4,), 2, inner="lstm", gated_convolutions=1, rotary=7.0, num_classes=3, known_channels=1, values="ordinal"
     ),
     "columns": small_config((1, 4), 2, "columns", rotary=7.0, num_classes=3, **CENTRED),
-    "rows": small_config((5,), 1, "rows", convolution=1, rotary=7.0, num_classes=3),
-    "axis": small_config((2, 3, 2), 1, "axis", convolution=1, rotary=7.0, values="ordinal"),
+    "rows": small_config((5,), 1, "rows", gated_convolutions=1, rotary=7.0, num_classes=3),
+    "axis": small_config((2, 3, 2), 1, "axis", gated_convolutions=1, rotary=7.0, values="ordinal"),
     "pixels": small_config((3, 4), 2, "pixels", rotary=7.0, gated_convolutions=1, activity=True, **CENTRED),
 }
 """Configurations with every layout, in which every two of these options occur together as far as they can: one, two
 or three axes; one or two channels; a layout that moves channels or not; the inner decoder; categorical, ordinal or
-centred values; a convolution, rotary positions, classes, known channels, or none. A greedy search found them;
+centred values; gated convolutions, rotary positions, classes, known channels, or none. A greedy search found them;
 tests/models/test_config.py counts the pairs."""
 
 

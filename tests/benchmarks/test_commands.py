@@ -38,7 +38,7 @@ def tiny_group() -> ablation_groups.Group:
 
 
 def tiny_recipe() -> RunConfig:
-    recipe = peers.narrow_fashion_mnist()
+    recipe = NAMED["fashion_mnist"]()
     config = replace(recipe.model, shape=(4, 4), dim=8, heads=1, outer_layers=2, inner_layers=1)
     return replace(recipe, model=config, training=replace(recipe.training, batch_size=2, compile=False))
 

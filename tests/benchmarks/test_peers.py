@@ -167,6 +167,6 @@ def test_differences_from_the_axial_model_are_paired_and_their_errors_over_examp
 
 
 def test_a_kind_refuses_models_that_it_does_not_compare():
-    assert KINDS["varied"].recipe("axial of de37f4d1").model.layout == "columns"
-    with pytest.raises(ValueError, match="de37f4d1"):
-        KINDS["fashion"].recipe("axial of de37f4d1")
+    assert KINDS["varied"].recipe("axial, feedforward blocks").model.gated_convolutions == 0
+    with pytest.raises(ValueError, match="feedforward"):
+        KINDS["fashion"].recipe("axial, feedforward blocks")

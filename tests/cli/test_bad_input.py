@@ -35,7 +35,7 @@ WRONG: dict[str, list[str]] = {
     "train": [
         *READING, "data.stride 0", "data.validation-fraction 1", "data.grid 0 0", "data.skip-bad -1", "samples -1",
         "model.shape 0", "model.heads 7", "model.outer-layers 1", "model.known-channels -1", "model.lowest -3000000000",
-        "model.centred", "model.max-log-precision 6", "model.convolution 9", "model.rotary 1", "model.dropout 1",
+        "model.centred", "model.max-log-precision 6", "model.gated-convolutions 9", "model.rotary 1", "model.dropout 1",
         "training.steps " + "9" * 400, "training.batch-size 0", "training.accumulate 7", "training.betas 1 1",
         "training.ema-decay 1", "training.device tpu", "training.compile gpu", "training.minutes 1e300",
         "training.shard",

@@ -40,7 +40,7 @@ MORE = {
     "few values": small_config((3, 4), 2, "columns", lowest=-70, levels=(-70, -3, 0, 41, 40_000), **CENTRED),
     "eight axes": small_config((1, 2, 1, 2, 1, 2, 1, 3), 2, "axis"),
     "eight axes with an encoder": small_config((2, 1, 2, 1, 1, 2, 1, 2), 2),
-    "wide": small_config((3, 18), dim=76, heads=2, mlp_ratio=1.7, rotary=50.0, convolution=1, inner_layers=2),
+    "wide": small_config((3, 18), dim=76, heads=2, mlp_ratio=1.7, rotary=50.0, gated_convolutions=1, inner_layers=2),
     "tokens": small_config((3, 4), num_values=3000),
     "signed": small_config((3, 4), 2, "columns", num_values=700, lowest=-90, **CENTRED),
     "floats": small_config((3, 4), num_values=300, grid=(1e-5, -2.5e16), dropout=0.1, rotary=1.0625, **CENTRED),
@@ -120,7 +120,7 @@ def test_the_program_restores_random_values_of_random_models(kind, axl, tmp_path
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("kind", ["2d", "centred axis", "ordinal convolution", "rotary 3d"])
+@pytest.mark.parametrize("kind", ["2d", "centred axis", "ordinal columns", "rotary 3d"])
 def test_the_program_restores_what_a_named_model_or_its_changes_have_coded(kind, dtype, axl, shipped, tmp_path):
     base = random_model(VARIANTS[kind], torch.float32)
     for tensor in base.state_dict().values():

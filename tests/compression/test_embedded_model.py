@@ -50,7 +50,7 @@ def steps_of_weights(model, divisor):
     }
 
 
-@pytest.mark.parametrize("kind", ["classes", "ordinal convolution"])
+@pytest.mark.parametrize("kind", ["classes", "ordinal columns"])
 def test_values_model_and_labels_come_back_from_the_archive_alone(kind):
     model, x, label = labelled(kind, 26)
     archive = axial.open_archive(axial.compress(model, x, label, embed=True, force=True))

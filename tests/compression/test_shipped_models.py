@@ -30,7 +30,7 @@ from axial_transformers.storage.model_folders import SHIPPED, shipped_names
 from tests.compression.archive_parts import archive_of_changes, changed, joined, parts, steps_for
 from tests.small_models import VARIANTS, random_model, random_values
 
-KINDS = ["2d", "classes", "centred axis", "ordinal convolution", "rotary 3d"]
+KINDS = ["2d", "classes", "centred axis", "ordinal columns", "rotary 3d"]
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -81,7 +81,7 @@ def test_no_changes_take_few_bytes(kind):
     assert fingerprint(unpack(content, base)) == fingerprint(base)
 
 
-@pytest.mark.parametrize("kind", ["2d", "centred axis", "ordinal convolution"])
+@pytest.mark.parametrize("kind", ["2d", "centred axis", "ordinal columns"])
 def test_values_come_back_from_an_archive_of_changes(kind, shipped):
     base = shipped(random_model(VARIANTS[kind], torch.float32))
     x = random_values(base, 7) + base.config.lowest

@@ -49,7 +49,7 @@ def test_cached_logits_equal_forward_logits(config):
         torch.testing.assert_close(follow.logits, model(x, **given), rtol=rtol, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["2d deep", "lstm", "rotary", "convolution 3d", "classes"])
+@pytest.mark.parametrize("name", ["2d deep", "lstm", "rotary", "gated convolutions 3d", "classes"])
 def test_steps_under_autocast_give_the_logits_of_the_forward_pass_under_it(name):
     model = random_model(VARIANTS[name], torch.float32)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
@@ -158,7 +158,7 @@ def test_dropout_is_off_the_mode_is_restored_and_the_given_tensor_is_not_written
 @pytest.mark.parametrize(
     "config",
     [
-        small_config((2, 1), encoder_layers=2, convolution=1, num_classes=3),
+        small_config((2, 1), encoder_layers=2, gated_convolutions=1, num_classes=3),
         small_config((2, 2), inner="lstm", values="ordinal"),
         small_config((2, 2), 2, "pixels", gated_convolutions=1),
     ],

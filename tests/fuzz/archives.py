@@ -21,7 +21,7 @@ from tests.fuzz.mutations import mutated, mutated_json
 from tests.small_models import VARIANTS, random_model, random_values, rounded_quickly, small_config
 
 KINDS = (
-    "2d", "rotary 3d", "lstm", "index plane", "classes", "convolution", "centred columns", "centred axis",
+    "2d", "rotary 3d", "lstm", "index plane", "classes", "gated convolutions", "centred columns", "centred axis",
     "pixels of clips", "pixels of 16 bits", "gated convolutions",
 )  # fmt: skip
 FOLDER, ARRAY = "folder", "array.npy"

@@ -16,7 +16,8 @@ def random_config(draw: Random) -> AxialTransformerConfig:
     fields = {
         "dim": heads * 2 * draw.randint(1, 14), "heads": heads, "mlp_ratio": draw.choice((0.3, 1.0, 2.6)),
         "num_values": draw.choice((2, 5, 40, 300)), "inner": draw.choice(("attention", "lstm")),
-        "rotary": draw.choice((None, 50.0)), "convolution": draw.randint(0, 2), "num_classes": draw.choice((None, 3)),
+        "rotary": draw.choice((None, 50.0)), "num_classes": draw.choice((None, 3)),
+        "gated_convolutions": draw.randint(0, 2),
         **draw.choice(({}, {"values": "ordinal"}, CENTRED)),
     }  # fmt: skip
     layout = draw.choice(("channels", "rows", "columns", "axis", "raster"))

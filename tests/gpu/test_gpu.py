@@ -103,7 +103,7 @@ def test_the_self_test_of_graphs_passes():
     assert graph_backend.failed_self_test(torch.device("cuda:0")) is None
 
 
-@pytest.mark.parametrize("name", ["2d deep", "3d channels", "convolution", "centred channels", "lstm"])
+@pytest.mark.parametrize("name", ["2d deep", "3d channels", "gated convolutions", "centred channels", "lstm"])
 def test_samples_are_taken_by_graphs_and_torchs_random_numbers_stay(name):
     graph_backend.failed_self_test.cache_clear()
     model = random_model(VARIANTS[name], torch.float32).to("cuda")

@@ -72,7 +72,7 @@ def same_by_graphs(model: AxialTransformer, x: Tensor, choose: NoiseChoice, **gi
     return torch.equal(found, decode(model, choose, x, Conditioning(**given), eager))
 
 
-@pytest.mark.parametrize("name", ["2d deep", "3d channels", "rotary", "classes", "lstm", "ordinal convolution"])
+@pytest.mark.parametrize("name", ["2d deep", "3d channels", "rotary", "classes", "lstm", "ordinal columns"])
 def test_one_graph_of_a_row_and_one_of_each_outer_decoder_serve_all_steps_channels_and_calls(name, recorded):
     model = random_model(VARIANTS[name])
     for seed in (0, 1):

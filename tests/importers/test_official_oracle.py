@@ -114,7 +114,7 @@ def test_upper_context_and_hidden_rows_agree(suffix: str) -> None:
         embedded = model.embed_conditioning(len(x), Conditioning(cond=conditioning(C, suffix)))
         context = model.context(x, torch.zeros(len(x)), embedded)
         h = model.embed_value(x.squeeze(-1))
-        deeper = model.outer_decoders[0](h, context, x.squeeze(-1))
+        deeper = model.outer_decoders[0](h, context)
         hidden = model.inner_decoder(shift(h, -2) + deeper)
     assert_within(deeper - context, case[f"upper_context{suffix}"], 2e-5)
     assert_within(hidden, case[f"row_hidden{suffix}"], 2e-5)

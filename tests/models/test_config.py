@@ -51,7 +51,7 @@ def test_the_largest_value_is_one_to_the_channel_encoder():
         ({"rotary": float("nan")}, r"model\.rotary .*nan"),
         ({"rotary": 9.0, "dim": 6}, "even"),
         ({"input_divisor": 0}, r"model\.input_divisor"),
-        ({"convolution": 9}, r"model\.convolution"),
+        ({"gated_convolutions": 9}, r"model\.gated_convolutions"),
         ({"shape": (3, 0)}, r"model\.shape .*\(3, 0\)"),
         ({"shape": (1,) * 9}, r"model\.shape .*axes"),
         ({"heads": 3}, "multiple"),
@@ -69,17 +69,12 @@ def test_the_largest_value_is_one_to_the_channel_encoder():
             {"shape": (4,), "layout": "frames"},
             r"model\.layout",
         ),
-        (
-            {"shape": (2,) * 4, "convolution": 5},
-            "6,655",
-        ),
         ({"shape": (1,) * 8, "outer_layers": 0, "inner_layers": 1, "gated_convolutions": 1}, "gated_convolutions"),
         ({"channels": 3, "layout": "pixels"}, r"values=ordinal or model\.layout=columns"),
         ({"channels": 1, "layout": "pixels", "values": "ordinal"}, r"model\.layout=columns"),
         ({"channels": 9, "layout": "pixels", "values": "ordinal"}, r"model\.layout=columns"),
         ({"channels": 3, "layout": "pixels", "values": "ordinal", "known_channels": 1}, r"model\.layout=channels"),
         ({"channels": 3, "layout": "pixels", "values": "ordinal", "encoder_layers": 2}, r"model\.encoder_layers"),
-        ({"channels": 3, "layout": "pixels", "values": "ordinal", "convolution": 1}, r"model\.convolution"),
     ],
 )
 def test_fields_out_of_range_and_fields_that_contradict_each_other_are_refused(fields, message):
@@ -107,20 +102,15 @@ def test_fingerprints_do_not_depend_on_how_the_layers_were_given(fields, given):
 def test_a_description_tells_models_apart():
     """Settings that change the computation, one by one."""
     changes = (
-        {}, {"layout": "columns"}, {"values": "ordinal"}, CENTRED, CENTRED | {"activity": True}, {"convolution": 1},
+        {}, {"layout": "columns"}, {"values": "ordinal"}, CENTRED, CENTRED | {"activity": True},
         {"gated_convolutions": 1}, {"rotary": 9.0}, {"inner": "lstm"}, {"num_classes": 3}, {"encoder_layers": 4},
     )  # fmt: skip
     told = [small_config((3, 2), 2, **fields).describe() for fields in changes]
     assert all(first != second for first, second in combinations(told, 2))
 
 
-def test_without_layers_an_outer_decoder_has_no_convolution():
-    config = small_config((2, 3, 4), outer_layers=(0, 2), convolution=1)
-    assert [outer.convolution is None for outer in AxialTransformer(config).outer_decoders] == [True, False]
-
-
 def options_of(config: AxialTransformerConfig) -> list:
-    some = config.convolution, config.rotary, config.num_classes, config.known_channels
+    some = config.gated_convolutions, config.rotary, config.num_classes, config.known_channels
     moved, values = config.layout != "channels", (config.values, config.centred)
     return [len(config.shape), config.channels, moved, values, config.inner, *map(bool, some)]
 

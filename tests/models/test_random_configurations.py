@@ -72,7 +72,6 @@ def random_configuration(seed: int) -> AxialTransformerConfig:
         inner=inner,
         inner_layers=1 if inner == "lstm" else draw.choice([1, 2]),
         channel_planes=draw.choice(["one_hot", "index"]),
-        convolution=0 if layout == "pixels" else draw.choice([0, 0, 1, 2]),
         gated_convolutions=draw.choice([0, 0, 1, 2]),
         rotary=draw.choice([None, 7.0, 100.0]),
     )

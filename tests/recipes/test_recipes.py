@@ -58,7 +58,7 @@ def test_the_recipe_paper_trains_the_papers_model_of_any_images_without_addition
         model = run.model
         found = (model.encoder_layers, model.layout, model.values, model.channel_planes)
         assert found == (encoder, "channels", "categorical", "one_hot")
-        assert (model.convolution, model.rotary, model.centred, model.num_classes) == (0, None, False, None)
+        assert (model.gated_convolutions, model.rotary, model.centred, model.num_classes) == (0, None, False, None)
         assert run.training.optimizer == "adam"
     assert axial("inspect", "paper").err.splitlines() == [
         "axial inspect: recipe paper has no data of its own: axial train paper FOLDER_OR_FILE"
@@ -68,7 +68,7 @@ def test_the_recipe_paper_trains_the_papers_model_of_any_images_without_addition
 def test_what_is_added_to_the_papers_model_brings_no_other_addition():
     run = NAMED["paper"]().changed({"model.values": "ordinal", "model.centred": True})
     model = recipes.suited(run, Examples(np.zeros((20, 4, 4, 3), np.uint8), ["zeros"] * 20)).model
-    assert (model.centred, model.activity, model.layout, model.convolution) == (True, False, "channels", 0)
+    assert (model.centred, model.activity, model.layout, model.gated_convolutions) == (True, False, "channels", 0)
 
 
 @pytest.mark.parametrize(("name", "rate", "dropout"), [("imagenet32", 1e-4, 0.04), ("imagenet64", 2e-4, 0.0)])
@@ -281,24 +281,31 @@ def test_a_block_of_a_volume_has_whole_rows_up_to_256(shape, block):
 
 
 @pytest.mark.parametrize(
-    ("channels", "values", "layout", "convolutions"),
+    ("channels", "values", "layout"),
     [
-        (1, "ordinal", "channels", 0),
-        (2, "ordinal", "pixels", 2),
-        (8, "ordinal", "pixels", 2),
-        (9, "ordinal", "columns", 0),
-        (3, "categorical", "columns", 0),
+        (1, "ordinal", "channels"),
+        (2, "ordinal", "pixels"),
+        (8, "ordinal", "pixels"),
+        (9, "ordinal", "columns"),
+        (3, "categorical", "columns"),
     ],
 )
-def test_numbers_of_several_channels_share_a_position(channels, values, layout, convolutions):
+def test_numbers_of_several_channels_share_a_position(channels, values, layout):
     x = np.zeros((20, 4, 4, channels), np.uint8)
     run = recipes.suited(of_own_data().changed({"model.values": values}), Examples(x, ["zeros"] * 20))
-    assert (run.model.layout, run.model.gated_convolutions) == (layout, convolutions)
+    assert run.model.layout == layout
 
 
-@pytest.mark.parametrize(
-    "setting", [{"model.layout": "columns"}, {"model.convolution": 1}, {"model.encoder_layers": 2}], ids=str
-)
+@pytest.mark.parametrize(("shape", "layers"), [((9,), (2, (), 3)), ((4, 5), (2, (2,), 1)), ((2, 3, 4), (1, (3, 2), 1))])
+@pytest.mark.parametrize("channels", [1, 2, 9])
+def test_own_data_take_gated_convolutions(shape, layers, channels):
+    x = np.arange(math.prod(shape) * channels, dtype=np.uint8).reshape(1, *shape, channels).repeat(20, 0)
+    model = recipes.suited(of_own_data(), Examples(x, ["ramp"] * 20)).model
+    assert (model.gated_convolutions, model.outer_layers, model.inner_layers) == layers
+    assert model.mlp_ratio == 2 / 3
+
+
+@pytest.mark.parametrize("setting", [{"model.layout": "columns"}, {"model.encoder_layers": 2}], ids=str)
 def test_settings_that_one_position_a_pixel_does_not_have_choose_another_layout(setting):
     run = of_own_data().changed({"model.values": "ordinal"} | setting)
     x = np.zeros((20, 4, 4, 3), np.uint8)

@@ -476,7 +476,7 @@ static struct {
     int64_t lowest, highest;
     int64_t *levels; /* the values of codes; NULL: from the lowest on */
     double step, offset; /* of floats; a step of 0: there are none */
-    int num_values, num_classes, divisor, convolution, gated_convolutions, mixtures;
+    int num_values, num_classes, divisor, gated_convolutions, mixtures;
     float max_log_precision;
     int encoder_layers, outer_layers[MAX_AXES], inner_layers;
     int ordinal, centred, activity, lstm, one_hot, rotary;
@@ -577,7 +577,6 @@ static void read_config(Bytes text) {
     config.heads = whole_of("heads", 1, MAX_SIZE, 4);
     config.hidden = (int)rint(number_of("mlp_ratio", 1.0 / config.dim, 64, 4) * config.dim);
     config.divisor = whole_of("input_divisor", 1, MAX_SIZE, config.num_values - 1);
-    config.convolution = whole_of("convolution", 0, 8, 0);
     config.gated_convolutions = whole_of("gated_convolutions", 0, 8, 0);
     config.mixtures = whole_of("mixtures", 1, 256, 10);
     config.max_log_precision = (float)number_of("max_log_precision", -4, 5, 2.5);
@@ -605,8 +604,8 @@ static void read_config(Bytes text) {
         (config.channels > 1 && !config.encoder_layers) || (config.lstm && config.inner_layers != 1) ||
         (config.centred && !config.ordinal) || (config.activity && !config.centred) || (config.rotary && config.dim / config.heads % 2))
         fail("the fields of the model's configuration do not fit each other");
-    if (config.layout == PIXELS && (!config.ordinal || config.encoder_layers || config.convolution || config.depth < 2 ||
-                                    config.depth > MAX_CHANNELS))
+    if (config.layout == PIXELS &&
+        (!config.ordinal || config.encoder_layers || config.depth < 2 || config.depth > MAX_CHANNELS))
         fail("the fields of the model's configuration do not fit layout pixels");
     if (config.gated_convolutions && 2 * power(3, config.axes - 1) > MAX_WINDOW)
         fail("the windows of gated convolutions are too large");
@@ -978,10 +977,6 @@ static void apply_stack(const Stack *stack, float *x, uint64_t rows, uint64_t i,
 
 typedef struct {
     Stack stack;
-    uint64_t window;    /* numbers in the window of the convolution; 0: there is none */
-    Linear convolution; /* [window] -> [channels of a pixel, D] */
-    Embedding of_codes; /* what the convolution reads of values */
-    float *numbers;     /* [images, positions of this level, features]: what it read so far */
     float *here, *upper, *below; /* [images, positions of a slab, D]: context, what slabs before add, their sum */
 } Outer;
 
@@ -1001,9 +996,9 @@ static struct {
     Rows rows;                             /* inner decoder and heads */
     RowMemory memory;
     Outer outers[MAX_AXES];
-    uint64_t pixel_channels, code_numbers; /* of the convolution */
     Stack encoder;
     Linear encoder_convolution;
+    int64_t *encoder_windows; /* [positions, 3^axes] */
     float *encoder_tables[MAX_AXES + 1], *encoded; /* encoded: [images, positions, D] */
     uint64_t encoder_inputs;
     float *spread;
@@ -1086,6 +1081,7 @@ static void read_network(void) {
         network.encoder_inputs = config.channels * network.features + planes;
         uint64_t inputs = product(copies, network.encoder_inputs);
         read_linear(&network.encoder_convolution, "encoder.convolution", inputs, dim);
+        network.encoder_windows = window_positions(config.shape, axes, config.positions);
         read_positions(network.encoder_tables, "encoder.position.tables");
         network.encoder = stack_of(config.encoder_layers);
         for (int i = 0; i < config.encoder_layers; i++) {
@@ -1095,8 +1091,6 @@ static void read_network(void) {
         }
         rows = config.positions > rows ? config.positions : rows;
     }
-    network.pixel_channels = axes == config.data_axes ? config.shape[axes - 1] / config.data_shape[axes - 1] : 1;
-    network.code_numbers = config.ordinal ? 4 : 1;
     for (int level = 0; level < axes - 1; level++) {
         Outer *outer = &network.outers[level];
         const char *prefix = text_of("outer_decoders.%d", level);
@@ -1106,21 +1100,6 @@ static void read_network(void) {
             int axis = axes - 1 - i % (axes - level);
             read_block(&outer->stack, text_of("%s.blocks.%d", prefix, i), axis == level, config.shape[axis],
                        network.slab[axis + 1]);
-        }
-        if (config.convolution && outer->stack.count) {
-            uint64_t window = (uint64_t)config.convolution, side = 2 * window + 1;
-            for (int axis = level + 1; axis < axes; axis++)
-                window = product(window, side);
-            if (window > MAX_WINDOW) fail("the window of the convolution is too large");
-            outer->window = product(product(window, network.pixel_channels), network.code_numbers);
-            prefix = text_of("%s.convolution", prefix);
-            add_linear(&outer->convolution, text_of("%s.linear.weight", prefix), NULL, outer->window,
-                       product(network.pixel_channels, dim));
-            outer->of_codes = row->embedding;
-            if (config.ordinal)
-                read_features(&outer->of_codes.of_features, text_of("%s.of_codes.linear", prefix), network.features, 4);
-            else
-                outer->of_codes.table = matrix(text_of("%s.of_codes.table", prefix), (uint64_t)config.num_values, 1);
         }
         rows = network.slab[level + 1] > rows ? network.slab[level + 1] : rows;
     }
@@ -1152,7 +1131,7 @@ static Cache cache_of(uint64_t images, uint64_t rows, uint64_t length) {
 /* Take the memory for decoding some images. */
 static void prepare(uint64_t images) {
     uint64_t dim = config.dim, group = images < GROUP ? images : GROUP, length = config.shape[config.axes - 1];
-    uint64_t window = 0, values = product(images, config.values);
+    uint64_t values = product(images, config.values);
     network.images = images;
     network.values = take(values, sizeof(uint16_t));
     network.codes = take(values, sizeof(int64_t));
@@ -1167,18 +1146,15 @@ static void prepare(uint64_t images) {
         for (uint64_t n = 0; n < outer->stack.count; n++)
             if (is_masked(&outer->stack, n))
                 outer->stack.caches[n] = cache_of(images, network.slab[level + 1], config.shape[level]);
-        if (outer->window) outer->numbers = floats(product(product(images, network.slab[level]), network.code_numbers));
-        window = outer->window > window ? outer->window : window;
     }
     Rows *row = &network.rows;
     RowMemory *of_rows = &network.memory;
-    uint64_t wide = row->heads->contract.outputs, pixel = product(network.pixel_channels, dim);
+    uint64_t wide = row->heads->contract.outputs;
     uint64_t features = row->embedding.of_features.inputs;
     if (network.encoder.count) {
         network.encoded = floats(product(product(images, config.positions), dim));
-        window = network.encoder_convolution.inputs > window ? network.encoder_convolution.inputs : window;
+        network.window = floats(product(GROUP, network.encoder_convolution.inputs));
     }
-    network.window = floats(product(GROUP, window) + product(GROUP, pixel));
     network.x = floats(product(group, dim));
     *of_rows = (RowMemory){.work = work, .logits = floats(product(group, wide)), .numbers = take(wide, sizeof(int32_t))};
     of_rows->hidden = floats(product(group, dim));
@@ -1256,15 +1232,6 @@ static int64_t expected_value(const uint16_t *values, const uint16_t *sizes) {
     return predicted + count * (int64_t)level_of_sum(sum_of_neighbours(&network.activity, sizes), (uint64_t)count);
 }
 
-/* Write what the convolution reads of a code: a number of a table, or four that a linear layer makes of features. */
-static void write_numbers(const Embedding *of_codes, uint64_t code, float *numbers) {
-    float features[MAX_FEATURES];
-    if (of_codes->table) *numbers = of_codes->table[code];
-    if (of_codes->table) return;
-    write_features(of_codes, code, features);
-    apply_linear(&of_codes->of_features, features, 1, numbers, 0, NULL);
-}
-
 /* Write the rows of the tables for some positions, added from the outermost axis inward. */
 static void write_positions(float *const *tables, uint64_t first, uint64_t count, float *result) {
     uint64_t dim = config.dim;
@@ -1335,48 +1302,6 @@ static void read_row(uint64_t channel, uint64_t base, const float *context) {
     }
 }
 
-/* Add what a linear layer makes of the windows around the pixels of a slab: [pixels, outputs]. They reach equally far
-   along all axes from `level` on. If the pixels are those of slab i, they end before it along the first axis. */
-static void convolve(const Linear *layer, int level, int64_t reach, int is_slab, int64_t i, uint64_t pixel_channels,
-                     const float *numbers, uint64_t size, float *result) {
-    int axes = config.axes - level;
-    int64_t shape[MAX_AXES + 1], at[MAX_AXES + 1] = {i}, offset[MAX_AXES + 1];
-    uint64_t pixels = 1, outputs = layer->outputs;
-    float *found = network.window + GROUP * layer->inputs;
-    for (int axis = 0; axis < axes; axis++) {
-        shape[axis] = (int64_t)(config.shape[level + axis] / (axis == axes - 1 ? pixel_channels : 1));
-        pixels *= axis || !is_slab ? (uint64_t)shape[axis] : 1;
-        offset[axis] = -reach;
-    }
-    for (uint64_t first = 0; first < pixels; first += GROUP) {
-        uint64_t rows = pixels - first < GROUP ? pixels - first : GROUP;
-        float *to = network.window;
-        for (uint64_t r = 0; r < rows; r++) {
-            int64_t rest = (int64_t)(first + r);
-            int axis = axes - 1;
-            for (; axis >= is_slab; axis--) {
-                at[axis] = rest % shape[axis];
-                rest /= shape[axis];
-            }
-            do { /* the last axis is fastest */
-                int64_t pixel = 0;
-                int inside = 1;
-                for (axis = 0; axis < axes; axis++) {
-                    inside = inside && at[axis] + offset[axis] >= 0 && at[axis] + offset[axis] < shape[axis];
-                    pixel = pixel * shape[axis] + at[axis] + offset[axis];
-                }
-                memset(to, 0, (size_t)size * sizeof(float));
-                if (inside) memcpy(to, numbers + (uint64_t)pixel * size, (size_t)size * sizeof(float));
-                to += size;
-                for (axis = axes - 1; axis >= 0 && ++offset[axis] > (axis || !is_slab ? reach : -1); axis--)
-                    offset[axis] = -reach;
-            } while (axis >= 0);
-        }
-        apply_linear(layer, network.window, rows, found, 0, work.rounded);
-        add(result + first * outputs, found, rows * outputs);
-    }
-}
-
 /* Decode a slab: see "Network" in the specification. Its context is [images, positions, D]. */
 static void walk(uint64_t channel, int level, uint64_t base, const float *context) {
     if (level == config.axes - 1) {
@@ -1384,15 +1309,11 @@ static void walk(uint64_t channel, int level, uint64_t base, const float *contex
         return;
     }
     Outer *outer = &network.outers[level];
-    uint64_t dim = config.dim, slab = network.slab[level + 1], numbers = network.code_numbers;
+    uint64_t dim = config.dim, slab = network.slab[level + 1];
     for (uint64_t i = 0; i < config.shape[level]; i++) {
         uint64_t start = base + i * slab;
         for (uint64_t b = 0; b < network.images; b++)
             load_context(context, b, network.slab[level], i * slab, slab, outer->here + b * slab * dim);
-        for (uint64_t b = 0; i && outer->window && b < network.images; b++)
-            convolve(&outer->convolution, level, config.convolution, 1, (int64_t)i, network.pixel_channels,
-                     outer->numbers + b * network.slab[level] * numbers, network.pixel_channels * numbers,
-                     outer->here + b * slab * dim);
         for (uint64_t k = 0; k < network.images * slab * dim; k++)
             outer->below[k] = i && outer->stack.count ? outer->here[k] + outer->upper[k] : outer->here[k];
         walk(channel, level + 1, start, outer->below);
@@ -1401,14 +1322,25 @@ static void walk(uint64_t channel, int level, uint64_t base, const float *contex
             const int64_t *codes = codes_of(b, channel) + start * config.depth;
             float *x = outer->upper + b * slab * dim;
             memcpy(x, outer->here + b * slab * dim, (size_t)(slab * dim) * sizeof(float));
-            for (uint64_t s = 0; s < slab; s++) {
+            for (uint64_t s = 0; s < slab; s++)
                 add_embedding(&network.rows.embedding, codes + s * config.depth, x + s * dim);
-                if (outer->window)
-                    write_numbers(&outer->of_codes, (uint64_t)codes[s],
-                                  outer->numbers + (b * network.slab[level] + i * slab + s) * numbers);
-            }
             apply_stack(&outer->stack, x, slab, i, b);
         }
+    }
+}
+
+/* Write what the first layer of the channel encoder makes of the windows around all positions: y [positions, D]. */
+static void convolve(const float *numbers, float *y) {
+    const Linear *layer = &network.encoder_convolution;
+    uint64_t size = network.encoder_inputs, near = layer->inputs / size;
+    for (uint64_t first = 0; first < config.positions; first += GROUP) {
+        uint64_t rows = config.positions - first < GROUP ? config.positions - first : GROUP;
+        const int64_t *windows = network.encoder_windows + first * near;
+        memset(network.window, 0, (size_t)(rows * layer->inputs) * sizeof(float));
+        for (uint64_t n = 0; n < rows * near; n++)
+            if (windows[n] >= 0)
+                memcpy(network.window + n * size, numbers + (uint64_t)windows[n] * size, (size_t)size * sizeof(float));
+        apply_linear(layer, network.window, rows, y + first * config.dim, 0, work.rounded);
     }
 }
 
@@ -1432,8 +1364,7 @@ static void encode_channels(uint64_t channel) {
             to += config.channels * network.features;
             to[config.one_hot ? channel : 0] = config.one_hot ? 1.0f : (float)channel / (float)config.channels;
         }
-        memset(x, 0, (size_t)(positions * dim) * sizeof(float));
-        convolve(&network.encoder_convolution, 0, 1, 0, 0, 1, seen, inputs, x);
+        convolve(seen, x);
         for (uint64_t p = 0; p < positions; p++) {
             write_positions(network.encoder_tables, p, 1, work.normed);
             add(x + p * dim, work.normed, dim);

@@ -33,9 +33,6 @@ class Steps(Protocol):
         The next step may overwrite the result.
         """
 
-    def near(self, slabs: Sequence[Tensor]) -> Slab | float:
-        """Return what the codes [B, *S, P] of the slabs so far add to the context of the next: a convolution, or 0."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
@@ -65,7 +62,7 @@ BackendFactory = Callable[[AxialTransformer, Any, int], Backend]
 def eager(model: AxialTransformer, choose: Choose, batch: int = 0) -> Backend:
     """Return the model's own parts: for any device, dtype, choice and batch, and the reference for other backends."""
     for name, part in model.named_modules():
-        if has_hooks(part) and (hasattr(part, "step") or hasattr(part, "next")):
+        if has_hooks(part) and hasattr(part, "step"):
             raise ValueError(f"{name} has hooks, and decoding does not call it as a whole: hook the layers inside it")
 
     def context(y: Tensor, c: int, conditioning: Tensor | float) -> Tensor:

@@ -122,7 +122,7 @@ class _Walk(NamedTuple):
         upper = 0.0
         slabs: list[Tensor] = []
         for i in range(context.shape[1]):
-            here = context[:, i] + outer.near(slabs)  # a convolution of values close by, if the model has one
+            here = context[:, i]
             slabs.append(self.slab(level + 1, here + upper))
             upper = outer.step(self.parts.embed_value(slabs[-1]) + here, i, state)
         return torch.stack(slabs, dim=1)

@@ -46,7 +46,6 @@ class RecordedSteps:
 
     def __init__(self, outer: OuterDecoder, u: Tensor):
         caches = outer.start(len(u))
-        self.near = outer.near
         self.caches = [tensor for block in caches for part in block for tensor in part]
         self.graph = Graph(lambda u, i: outer.step(u, i, caches), u, torch.zeros(1, dtype=torch.int64, device=u.device))
 

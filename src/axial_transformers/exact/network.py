@@ -52,7 +52,6 @@ from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.models.convolution import CausalConvolution
 from axial_transformers.models.heads import ChainedHead
 from axial_transformers.models.stacks import ChannelEncoder, InnerLSTM, OuterDecoder
 from axial_transformers.ops.torch_private import is_bare, is_wrapper
@@ -228,10 +227,6 @@ class _Outer:
     def __init__(self, network: ExactNetwork, outer: OuterDecoder):
         self._length = outer.length
         self._positions = prod(outer.slab)
-        self._convolution = outer.convolution
-        if outer.convolution:
-            self._linear = network.dense(outer.convolution.linear)
-            self._numbers = network.embedding(outer.convolution.of_codes)
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
     def start(self, batch: int) -> Any:
@@ -243,24 +238,11 @@ class _Outer:
         flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state)
         return flat.reshape(u.shape)
 
-    def near(self, slabs: Sequence[Tensor]) -> Array | float:
-        convolution = self._convolution
-        if not convolution or not slabs:
-            return 0.0
-        numbers = torch.from_numpy(self._numbers(torch.stack([*slabs[-convolution.reach :]], dim=1)))
-        return self._convolved(convolution, convolution.windows(numbers, 1))[:, 0]
-
     def add_upper(self, context: Array, codes: Tensor, kind: Categorical | Ordinal) -> None:
-        if self._convolution:
-            numbers = torch.from_numpy(self._numbers(codes))
-            context += self._convolved(self._convolution, self._convolution.windows_before(numbers))
         if self._slabs:
             rows = context.reshape(-1, context.shape[-1])
             flat = codes.numpy().reshape(len(rows), -1)
             self._slabs.add_upper(rows, flat, kind, self._length, self._positions)
-
-    def _convolved(self, convolution: CausalConvolution, windows: Tensor) -> Array:
-        return convolution.of_channels(torch.from_numpy(self._linear(_array(windows)))).numpy()
 
 
 class _Encoder:

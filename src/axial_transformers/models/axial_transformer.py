@@ -7,7 +7,7 @@ for outer in outer_decoders:                             one per axis but the la
     context = context + shift(outer(h + context), axis)  depends on earlier positions of its axis only
 logits  = head(inner(shift(h, last axis) + context))     masked over the last axis
 
-With `convolution`, every outer decoder first adds one of earlier values to the context. Ordinal values: see `values`.
+Ordinal values: see `values`.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class AxialTransformer(nn.Module):
         self.embed_value = self.values.embedding(config.dim, self.layout.depth)
         self.position = Positions(self.layout.shape, config.dim)
         levels = range(len(self.layout.shape) - 1)
-        self.outer_decoders = ModuleListOf(OuterDecoder(config, level, self.values) for level in levels)
+        self.outer_decoders = ModuleListOf(OuterDecoder(config, level) for level in levels)
         self.inner_decoder = self.build_inner(config)
         self.head: Head | ChainedHead = Head(config.dim, self.values.outputs)
         if self.layout.depth > 1:
@@ -158,7 +158,7 @@ class AxialTransformer(nn.Module):
         codes = _slice(y, channel)
         h = self.embed_value(codes)
         for outer in self.outer_decoders:
-            context = outer(h, context, codes)
+            context = outer(h, context)
         state = self.inner_decoder(context + shift(h, -2))
         outputs = [self.read_out(state, codes[..., :p]) for p in range(self.layout.depth)]
         return codes, torch.stack(outputs, dim=-2)

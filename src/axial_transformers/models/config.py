@@ -104,10 +104,6 @@ class AxialTransformerConfig:
     """Planes that name the current channel c: one per channel (authors' code), or one of c/C (figure 3)."""
     input_divisor: Annotated[int | None, SIZE] = None
     """Divisor of earlier channels' values in the channel encoder; None: V - 1. The authors' code has 255 for any V."""
-    convolution: Annotated[int, Bounds(least=0, most=8)] = 0
-    """Reach, in pixels, of a convolution of the values in earlier slabs (rows of an image, frames of a clip) that every
-    outer decoder adds to its context. 0, as in the paper: none.
-    """
     dropout: Annotated[float, SHARE] = 0.0
     """Dropout probability on the residual branches."""
     rotary: Annotated[float | None, Bounds(above=1, most=MAXIMUM)] = None
@@ -163,12 +159,6 @@ class AxialTransformerConfig:
         axes = len(layout.shape)
         channels = layout.channels
         self._fill_in(layout)
-        window = self.convolution * (2 * self.convolution + 1) ** (axes - 1)
-        _require(
-            window <= MAX_WINDOW,
-            f"model.convolution={self.convolution} over {axes} axes sees {window:,} positions, more than "
-            f"{MAX_WINDOW:,}: choose a smaller one",
-        )
         _require(
             not self.gated_convolutions or 2 * 3 ** (axes - 1) <= MAX_WINDOW,
             f"{axes} axes are too many for model.gated_convolutions: choose 0",
@@ -205,9 +195,8 @@ class AxialTransformerConfig:
             f"model.layout=pixels is for 2 to {MAX_DEPTH} channels, not {self.channels}: choose model.layout=columns",
         )
         _require(
-            not self.layers_of_encoder and not self.convolution,
-            "model.layout=pixels has no channel encoder, and no convolution of values: set model.encoder_layers and "
-            "model.convolution to 0, or choose model.layout=columns",
+            not self.layers_of_encoder,
+            "model.layout=pixels has no channel encoder: set model.encoder_layers to 0, or choose model.layout=columns",
         )
         _require(
             not self.known_channels,
@@ -307,7 +296,6 @@ class AxialTransformerConfig:
             "layers": f"encoder {self.encoder_layers}, outer {outer}, inner {inner}",
             "layout": self.layout,
             "values": self._describe_values(),
-            "convolution": f"reaches {self.convolution} pixels" if self.convolution else "none",
             "gated convolutions": f"{self.gated_convolutions} a layer" if self.gated_convolutions else "none",
             "positions": "learned" + (f", rotary of base {self.rotary:g}" if self.rotary else ""),
         }

@@ -1,6 +1,6 @@
 """Channel encoder, outer decoders, inner decoders."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal, Self
 
 import torch
@@ -12,7 +12,6 @@ from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense, LayerNorm
 from axial_transformers.layers.lines import Index, LineAttention
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.models.convolution import CausalConvolution
 from axial_transformers.models.values import Values
 from axial_transformers.ops.elementwise import shift, shifted_copies
 from axial_transformers.ops.positions import rotation_table
@@ -91,7 +90,7 @@ class OuterDecoder(nn.Module):
     For an image: unmasked rows, masked columns, ShiftDown.
     """
 
-    def __init__(self, config: AxialTransformerConfig, level: int, values: Values):
+    def __init__(self, config: AxialTransformerConfig, level: int):
         super().__init__()
         shape = config.bijection.shape
         inside = len(shape) - level - 1
@@ -103,23 +102,14 @@ class OuterDecoder(nn.Module):
             for _ in range(config.layers_of_outer_decoders[level] // (inside + 1))
             for axis in range(-2, self.axis - 1, -1)
         )
-        self.convolution = CausalConvolution(config, level, values) if config.convolution and len(self.blocks) else None
 
-    def forward(
-        self, h: Float[Tensor, "b *a d"], context: Float[Tensor, "..."], values: Integer[Tensor, "b *a p"]
-    ) -> Float[Tensor, "..."]:
+    def forward(self, h: Float[Tensor, "b *a d"], context: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         if not self.blocks:
             return context
-        if self.convolution:
-            context = context + self.convolution(values)
         u = h + context
         for block in self.blocks:
             u = block(u)
         return context + shift(u, self.axis)
-
-    def near(self, slabs: Sequence[Integer[Tensor, "b *s p"]]) -> Float[Tensor, "b *s d"] | float:
-        """Return what these slabs add to the context of the next."""
-        return 0.0 if not self.convolution or not slabs else self.convolution.next(slabs)
 
     def start(self, batch: int) -> list[list[PartState]]:
         return [block.start(batch, self.slab, self.length) for block in self.blocks]

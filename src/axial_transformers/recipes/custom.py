@@ -62,10 +62,8 @@ class ModelOfData(AxialTransformerConfig):
     shape: tuple[int, ...] = ()
     heads: int = 1
     rotary: float | None = 100.0
-    convolution: int = 2
-    mlp_ratio: float = 2.0
+    mlp_ratio: float = 2 / 3
     encoder_layers: int | None = 0
-    inner_layers: int = 3
 
     def _check_shape(self) -> None:
         """There is none."""
@@ -74,7 +72,7 @@ class ModelOfData(AxialTransformerConfig):
 OF_DATA = (
     "data.size", "data.cut", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
     "model.lowest", "model.levels", "model.grid", "model.num_classes", "model.layout", "model.values", "model.centred",
-    "model.activity", "model.convolution", "model.gated_convolutions", "model.mlp_ratio", "model.outer_layers",
+    "model.activity", "model.gated_convolutions", "model.mlp_ratio", "model.outer_layers",
     "model.inner_layers", "model.dim", "model.heads", "training.steps", "training.batch_size",
     "training.head_learning_rate", "training.label_dropout", "validate_on", "samples",
 )  # fmt: skip
@@ -184,7 +182,7 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
         }
     )
     run = run.decided({"model.activity": run.model.centred, "model.layout": layout_of(run, examples.channels)})
-    run = run.decided(_layers_of(run.model.layout, len(examples.shape)))
+    run = run.decided(_layers_of(len(examples.shape)))
     if len(examples.shape) >= 3:
         run = run.decided({"training.steps": 3_000, "samples": 4})
     if isinstance(run.model, ModelOfData):
@@ -211,24 +209,17 @@ def layout_of(run: RunConfig, channels: int) -> str:
     model = run.model
     if channels == 1 or model.known_channels:
         return "channels"
-    has_convolution = model.convolution > 0 and "model.convolution" not in run.open
-    refused = has_convolution or model.encoder_layers or not model.has_order
-    return "columns" if refused or channels > MAX_DEPTH else "pixels"
+    refused = model.encoder_layers or not model.has_order or channels > MAX_DEPTH
+    return "columns" if refused else "pixels"
 
 
-def _layers_of(layout: str, axes: int) -> dict[str, object]:
-    """Return settings of the layers of a model of so many axes."""
-    rounds = 2 if axes < 3 else 1  # of three axes on, positions are many, and neighbours tell much
-    settings: dict[str, object] = {"model.convolution": 2 if axes < 4 else 1}
-    if layout == "pixels":
-        settings = {
-            "model.convolution": 0,
-            "model.gated_convolutions": rounds,
-            "model.mlp_ratio": 2 / 3,
-            "model.inner_layers": 1,
-        }
-        rounds = 1
-    return settings | {"model.outer_layers": tuple(rounds * (axes - level) for level in range(axes - 1))}
+def _layers_of(axes: int) -> dict[str, object]:
+    """Return settings of the layers of a model of so many axes: attention along each, once, and gated convolutions."""
+    return {
+        "model.gated_convolutions": 2 if axes < 3 else 1,  # of three axes on, positions are many
+        "model.outer_layers": tuple(axes - level for level in range(axes - 1)),
+        "model.inner_layers": 1 if axes > 1 else 3,
+    }
 
 
 def _batch_of(values: int, examples: int) -> int:

@@ -39,13 +39,6 @@ class CategoricalValues(Values):
         assert depth == 1, "the configuration refuses more"
         return ValueEmbedding(self.num_values, dim)
 
-    def neighbour_numbers(self) -> tuple[nn.Module, int]:
-        """Return a learned number for each value: at first, from 0 to 2."""
-        numbers = ValueEmbedding(self.num_values, 1)
-        first = 2 * torch.arange(self.num_values, dtype=torch.float32) / (self.num_values - 1)
-        numbers.table = nn.Parameter(first[:, None])
-        return numbers, 1
-
     def distribution(self, outputs: Float[Tensor, "*s o"], centres: Integer[Tensor, "*s"]) -> "Softmax":
         return Softmax(outputs)
 

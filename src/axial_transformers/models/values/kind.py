@@ -71,10 +71,6 @@ class Values(nn.Module, ABC):
     def embedding(self, dim: int, depth: int = 1) -> nn.Module:
         """Return a layer that embeds the codes of positions [*s, depth] as [*s, dim]."""
 
-    @abstractmethod
-    def neighbour_numbers(self) -> tuple[nn.Module, int]:
-        """Return a layer that makes numbers [*s, n] of codes [*s, 1], for a convolution; and n."""
-
     def codes(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
         """Return the codes of values 0..V-1."""
         return x + self.num_values * self.prediction(x) if self.prediction else x
@@ -107,4 +103,4 @@ class Values(nn.Module, ABC):
 
     @abstractmethod
     def in_engine(self, embedding: nn.Module) -> Categorical | Ordinal:
-        """Return these values, embedded by a layer of `embedding` or `neighbour_numbers`, as the engine has them."""
+        """Return these values, embedded by a layer of `embedding`, as the engine has them."""

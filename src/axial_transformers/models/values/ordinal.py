@@ -22,8 +22,6 @@ FIRST_WIDTHS = 0.25, 8.0
 """Widths of the components of a new model, in units of the spread: from narrow to wide."""
 SCALES = tuple(4**power for power in range(8))
 """Sizes of differences that features tell apart."""
-NUMBERS_OF_NEIGHBOURS = 4
-"""Numbers, learned, that a convolution takes of a value."""
 
 
 class OrdinalValues(Values):
@@ -65,9 +63,6 @@ class OrdinalValues(Values):
 
     def embedding(self, dim: int, depth: int = 1) -> "FeatureEmbedding":
         return FeatureEmbedding(self.features, dim, depth)
-
-    def neighbour_numbers(self) -> tuple["FeatureEmbedding", int]:
-        return self.embedding(NUMBERS_OF_NEIGHBOURS), NUMBERS_OF_NEIGHBOURS
 
     def codes(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
         if not self.prediction or not self.activity:
