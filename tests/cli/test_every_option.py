@@ -83,7 +83,7 @@ SETTINGS = {
     "model.layout": "rows", "model.dim": "8", "model.heads": "2", "model.mlp-ratio": "2",
     "model.encoder-layers": "4", "model.outer-layers": "2", "model.inner-layers": "1",
     "model.channel-planes": "index", "model.input-divisor": "9", "model.dropout": "0.2", "model.rotary": "9",
-    "model.convolution": "2", "model.gated-convolutions": "1",
+    "model.gated-convolutions": "1",
     "training.steps": "7", "training.batch-size": "8", "training.accumulate": "2", "training.optimizer": "adam",
     "training.learning-rate": "0.5", "training.head-learning-rate": "0.5", "training.muon-learning-rate": "0.5",
     "training.muon-weight-decay": "0.5", "training.warmup-steps": "3",
