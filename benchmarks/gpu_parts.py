@@ -236,7 +236,7 @@ def curve(options: Options) -> Iterator[Row]:
     """`axial train fashion_mnist` in its own settings: validation beside that of a CPU, at the same steps."""
     with tempfile.TemporaryDirectory() as folder:
         data, words, recorded = options.data, ["--validate-on", "500"], json.loads(RECORDED.read_text())["curve"]
-        every = 500
+        every = 2_500
         if options.dry_run:
             data, every = Path(folder) / "data.npz", 1
             np.savez(data, train=random_examples(NAMED["fashion_mnist"]().model).values)
