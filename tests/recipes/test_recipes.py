@@ -334,7 +334,7 @@ def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples()
         ((24, 24, 1), 489, 64, 8, 250),
         ((8, 1), 600, 16, 64, 250),
         ((64, 64, 3), 600, 64, 1, 21),
-        ((8, 8, 200, 1), 20, 32, 1, 20),
+        ((8, 8, 200, 1), 20, 16, 1, 20),
     ):
         slopes = np.random.default_rng(0).uniform(0, 9, (count, *[1] * len(shape)))
         x = (slopes * np.indices(shape).sum(axis=0)).astype(np.int32)
