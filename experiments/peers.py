@@ -297,7 +297,7 @@ def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         together.setdefault((row["kind"], row["seconds"], row["optimizer"], row["model"]), []).append(row)
     summary = []
-    for key in sorted(together, key=lambda key: key[:3]):
+    for key in sorted(together, key=lambda key: (*key[:3], key[3] != "axial")):
         tried = [row for row in together[key] if row["seed"] == 0]
         rate = min(tried, key=bits_of)["learning_rate"]
         seeds = [row for row in together[key] if row["learning_rate"] == rate]
