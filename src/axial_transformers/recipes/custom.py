@@ -72,7 +72,7 @@ class ModelOfData(AxialTransformerConfig):
 OF_DATA = (
     "data.size", "data.cut", "data.axes", "data.offsets", "model.shape", "model.channels", "model.num_values",
     "model.lowest", "model.levels", "model.grid", "model.num_classes", "model.layout", "model.values", "model.centred",
-    "model.activity", "model.gated_convolutions", "model.mlp_ratio", "model.outer_layers",
+    "model.activity", "model.gated_convolutions", "model.outer_layers",
     "model.inner_layers", "model.dim", "model.heads", "training.steps", "training.batch_size",
     "training.head_learning_rate", "training.label_dropout", "validate_on", "samples",
 )  # fmt: skip

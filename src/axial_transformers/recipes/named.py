@@ -89,7 +89,7 @@ PAPER_64 = replace(PAPER, shape=(64, 64))
 
 ADDED = (
     "model.layout", "model.values", "model.centred", "model.activity", "model.gated_convolutions",
-    "model.mlp_ratio", "model.outer_layers", "model.inner_layers", "model.num_classes", "training.label_dropout",
+    "model.outer_layers", "model.inner_layers", "model.num_classes", "training.label_dropout",
 )  # fmt: skip
 """What the paper does not have, or has in one way only."""
 
