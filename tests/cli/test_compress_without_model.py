@@ -140,21 +140,21 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_images_that_a_model_of_the_package_knows_are_coded_by_it(axial: Axial, shipped):
     images = sample(shipped, 300, seed=1).numpy().astype(np.uint8)
     np.savez("images.npz", images=images)
-    done = axial("compress", "images.npz", "a.axl", "--minutes", "0.02")
+    done = axial("compress", "images.npz", "a.axl", "--minutes", "0.01")
     assert done.status == 0
     with open_archive("a.axl") as archive:
         assert archive.header.needs is not None
         assert archive.header.needs.name == "small"
     assert axial("decompress", "a.axl", "back.npz").status == 0
     assert np.array_equal(np.load("back.npz")["images"], images)
-    assert axial("compress", "images.npz", "b.axl", "--minutes", "0.02", "--embed", "--force").status == 0
+    assert axial("compress", "images.npz", "b.axl", "--minutes", "0.01", "--embed", "--force").status == 0
     assert open_archive("b.axl").header.needs is None
 
 
 def test_images_that_no_model_of_the_package_knows_get_a_new_one(axial: Axial, shipped):
     images = np.repeat(np.arange(0, 200, 40), 60)[:, None, None] + np.zeros((1, 4, 4), np.int64)
     np.savez("images.npz", images=images.astype(np.uint8))
-    assert axial("compress", "images.npz", "a.axl", "--minutes", "0.05", "--force").status == 0
+    assert axial("compress", "images.npz", "a.axl", "--minutes", "0.01", "--force").status == 0
     assert open_archive("a.axl").header.needs is None
 
 
@@ -184,7 +184,7 @@ def test_alike_frames_of_a_scan_are_channels_and_come_back_as_frames(axial: Axia
     other = generator.integers(0, 100, (6, 7, 16, 3)).astype(np.int16)
     for name, values, channels in (("alike", alike, 3), ("other", other, 1)):
         nibabel.Nifti1Image(values, np.diag([2, 3, 4, 1])).to_filename(f"{name}.nii.gz")
-        assert axial("compress", f"{name}.nii.gz", "a.axl", "--minutes", "0.02", "--force").status == 0
+        assert axial("compress", f"{name}.nii.gz", "a.axl", "--minutes", "0.01", "--force").status == 0
         with open_archive("a.axl") as archive:
             assert archive.model.config.channels == channels
         assert axial("decompress", "a.axl", f"{name}_again.nii.gz").status == 0

@@ -95,6 +95,7 @@ def checkpointing(layer, inputs):
 
 
 def functions(layer, inputs):
+    layer, inputs = layer.double(), tuple(x.double() for x in inputs)
     mapped = torch.func.vmap(lambda *each: layer(*(x[None] for x in each))[0])(*inputs)
     torch.testing.assert_close(mapped, layer(*inputs))
 

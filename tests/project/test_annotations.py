@@ -31,6 +31,8 @@ for name, config in list(VARIANTS.items())[::8]:
     assert bits_map(model, x.to(torch.uint8), **given).shape == x.shape, name
     random_slice_loss(model, x, **given).backward()
     sample(model, known=x.to(torch.uint8), **given)
+model = random_model(VARIANTS["2d"])
+x = random_values(model, 3)
 evaluate(model, x, batch_size=2)
 check(influence(model, x[:1]))
 complete(model, x.to(torch.uint8), rows=1, count=2, approximate=True)
