@@ -56,7 +56,7 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
     """Set the arithmetic of CUDA within a context; do nothing on a CPU.
 
     Args:
-        tf32: round factors of float32 products to TF32. By default, torch does so in LSTMs only.
+        tf32: round factors of float32 products to TF32. By default, torch does so in LSTMs and convolutions only.
         deterministic: use algorithms that repeat their bits. Matrix products also need CUBLAS_WORKSPACE_CONFIG=:4096:8
             from the start of the process.
     """
@@ -64,7 +64,7 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
         yield
         return
     backends: Any = torch.backends
-    settings = backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.rnn
+    settings = backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.rnn, backends.cudnn.conv
     precisions = [setting.fp32_precision for setting in settings]
     before_deterministic = torch.are_deterministic_algorithms_enabled()
     named = "highest"
@@ -73,7 +73,8 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
     try:
         # The former name sets the newer one too. Inductor raises where only the newer is set (pytorch#166387).
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        backends.cudnn.rnn.fp32_precision = "tf32" if tf32 else "ieee"
+        for setting in (backends.cudnn.rnn, backends.cudnn.conv):
+            setting.fp32_precision = "tf32" if tf32 else "ieee"
         torch.use_deterministic_algorithms(deterministic or before_deterministic)
         yield
     finally:

@@ -135,7 +135,7 @@ def test_a_recorded_step_reads_batch_rate_limit_and_share_anew(recipe, recorded)
     assert len(recorded) == 1
     assert by_graph.state.left_out == usual.state.left_out == 1
     for name in ("losses", "norms"):
-        assert getattr(by_graph.state, name) == pytest.approx(getattr(usual.state, name), rel=1e-5)
+        assert getattr(by_graph.state, name) == pytest.approx(getattr(usual.state, name), rel=1e-4)
     after = states(usual)
     for kind, vector in states(by_graph).items():  # its rates are float32, and Adam magnifies noise
         assert (vector - after[kind]).norm() < 1e-2 * (after[kind] - before[kind]).norm(), kind

@@ -2,12 +2,11 @@
 
 import os
 import re
-from dataclasses import replace
 
 import pytest
 import torch
 
-from axial_transformers import cli, machine, recipes
+from axial_transformers import cli, machine
 from axial_transformers.machine import free_memory, multiplies_bfloat16
 from axial_transformers.training import TrainConfig, read_run
 from tests.conftest import GIGABYTE, TINY, Axial
@@ -43,15 +42,6 @@ def test_auto_is_bfloat16_on_gpus_from_ampere_on(monkeypatch):
         assert multiplies_bfloat16(torch.device("cuda")) is native
 
 
-@pytest.mark.parametrize(("has", "compiled"), [(WITH_BFLOAT16, True), (WITHOUT, False)])
-def test_recipes_whose_blocks_are_faster_compiled_in_bfloat16_have_them_so_there_only(on, has, compiled):
-    on(has)
-    for name in ("fashion_mnist", "photos32", "clips32"):
-        assert replace(recipes.NAMED[name]().training, device="cpu").resolve_auto().compile is compiled
-    with pytest.raises(ValueError, match="compile"):
-        TrainConfig(compile="float32")
-
-
 def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_begun_in(axial: Axial, tmp_path, on):
     on(WITH_BFLOAT16)
     begin = ["--training.steps", 1, "--training.device", "cpu", "--validate-on", 2, "--samples", 1]
@@ -63,7 +53,7 @@ def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_beg
     record = read_run(tmp_path)
     assert record is not None
     assert (record.run.training.steps, record.run.training.precision) == (2, "bfloat16")
-    again = TrainConfig(device="cpu", compile="bfloat16").resolve_auto(record.run.training)
+    again = TrainConfig(device="cpu").resolve_auto(record.run.training)
     assert (again.precision, again.compile) == ("bfloat16", record.run.training.compile) == ("bfloat16", False)
 
 

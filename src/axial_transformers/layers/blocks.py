@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import product
+from math import prod
 from typing import Generic, TypeVar, cast
 
 import torch
@@ -137,6 +137,39 @@ class FeedforwardBlock(nn.Module):
         return self(x)
 
 
+class Convolution(Dense):
+    """A linear layer of windows, y = W (x of the window) + b, of positions whose window is whole."""
+
+    def __init__(self, dim: int, outputs: int, window: tuple[int, ...]):
+        self.window = window
+        super().__init__(prod(window) * dim, outputs)
+
+    def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *w o"]:
+        outside = x.ndim - 1 - len(self.window)
+        weight = self.weight.unflatten(1, (*self.window, -1))
+        return _convolved(x.flatten(0, outside - 1), weight, self.bias).unflatten(0, x.shape[:outside])
+
+
+def _convolved(
+    x: Float[Tensor, "n *a d"],
+    weight: Float[Tensor, "o *k d"],
+    bias: Float[Tensor, " o"] | None,
+) -> Float[Tensor, "n *w o"]:
+    """Convolve along all axes between the first and the last."""
+    axes = weight.ndim - 2
+    if axes == 1:  # slower along one axis than along two
+        return _convolved(x.unsqueeze(1), weight.unsqueeze(1), bias).squeeze(1)
+    if axes > 3:  # more than torch knows: a sum over the slabs of a window
+        size = x.shape[1] - weight.shape[1] + 1
+        parts = []
+        for start, of_slab in enumerate(weight.unbind(1)):
+            slabs = x.narrow(1, start, size).flatten(0, 1)
+            parts.append(_convolved(slabs, of_slab, None if start else bias))
+        return torch.stack(parts).sum(0).unflatten(0, (-1, size))
+    convolve = F.conv2d if axes == 2 else F.conv3d
+    return convolve(x.movedim(-1, 1), weight.movedim(-1, 1), bias).movedim(1, -1)
+
+
 class GatedConvolution(nn.Module):
     """x + Dropout(W (a sigmoid(b))), where a and b are convolutions of LayerNorm(x) (Dauphin et al. 2017).
 
@@ -147,14 +180,14 @@ class GatedConvolution(nn.Module):
     def __init__(self, dim: int, hidden: int, reach: int, inside: int, dropout: float = 0.0):
         super().__init__()
         self.reach = reach
-        self.inside = inside
+        self.around = (0, 0) + (1, 1) * inside
         self.norm = LayerNorm(dim)
-        self.near = Dense((reach + 1) * 3**inside * dim, 2 * hidden)
+        self.near = Convolution(dim, 2 * hidden, (reach + 1, *(3,) * inside))
         self.out = Dense(hidden, dim, residual=True)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        return self._add(x, self._windows(self.norm(x), self.reach))
+        return self._add(x, F.pad(self.norm(x), (*self.around, self.reach, 0)))
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> PartState:
         """Return the normalised inputs of the last slabs, [B, reach, *S, D]: zeros."""
@@ -165,23 +198,10 @@ class GatedConvolution(nn.Module):
         (kept,) = state
         seen = torch.cat([kept, self.norm(x).unsqueeze(1).to(kept.dtype)], dim=1)
         kept.copy_(seen[:, 1:])
-        return self._add(x, self._windows(seen, 0).squeeze(1))
+        return self._add(x.unsqueeze(1), F.pad(seen, self.around)).squeeze(1)
 
-    def _windows(self, n: Float[Tensor, "b *a d"], missing: int) -> Float[Tensor, "b *w i"]:
-        """Return the windows that end in a slab, with `missing` slabs of zeros before the first: oldest slab first."""
-        axis = n.ndim - 2 - self.inside
-        padded = F.pad(n, (0, 0) + (1, 1) * self.inside + (missing, 0))
-        sizes = (padded.shape[axis] - self.reach, *n.shape[axis + 1 : -1])
-        copies = []
-        for corner in product(range(self.reach + 1), *(range(3) for _ in range(self.inside))):
-            copy = padded
-            for offset, (start, size) in enumerate(zip(corner, sizes)):
-                copy = copy.narrow(axis + offset, start, size)
-            copies.append(copy)
-        return torch.cat(copies, dim=-1)
-
-    def _add(self, x: Float[Tensor, "*s d"], windows: Float[Tensor, "*s i"]) -> Float[Tensor, "*s d"]:
-        return self.dropout.add_to(x, self.out(F.glu(self.near(windows), dim=-1)))
+    def _add(self, x: Float[Tensor, "*s d"], seen: Float[Tensor, "*w d"]) -> Float[Tensor, "*s d"]:
+        return self.dropout.add_to(x, self.out(F.glu(self.near(seen), dim=-1)))
 
 
 class TransformerBlock(nn.Module):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # settings are read and checked without torch
 
 RUN_RECORD = "train.json"
 UPDATES = Bounds(least=0, most=MAX_NUMBER)
-AUTO = {"precision": ("auto",), "compile": ("auto", "bfloat16")}
-"""Values that the device or the run to resume decides."""
+AUTO = ("precision", "compile")
+"""Settings that the device or the run to resume decides, if they are `auto`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +59,8 @@ class TrainConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of training. auto: bfloat16 where the device has instructions for its products, otherwise float32
     (TF32 on CUDA). Weights, moments, evaluations and samples are float32."""
-    compile: bool | Literal["auto", "bfloat16"] = "auto"
-    """Compile the blocks: a slower start, faster steps; a CPU needs a C++ compiler. auto: on CUDA only. bfloat16: also
-    on a CPU with bfloat16 steps."""
+    compile: bool | Literal["auto"] = "auto"
+    """Compile the blocks: a slower start, faster steps; a CPU needs a C++ compiler. auto: on CUDA only."""
     cuda_graph: bool = False
     """Record a whole step on CUDA once, as a graph that later steps repeat: small models train faster, since nothing
     waits for Python. One process, without accumulate and checkpoint_blocks. No GPU has run it yet."""
@@ -130,7 +129,7 @@ class TrainConfig:
         from axial_transformers.machine import multiplies_bfloat16, why_not_compiled
 
         if begun is not None:
-            decided = {name: getattr(begun, name) for name, auto in AUTO.items() if getattr(self, name) in auto}
+            decided = {name: getattr(begun, name) for name in AUTO if getattr(self, name) == "auto"}
             return replace(self, **decided).resolve_auto()
         device = self.torch_device()
         on_cuda = device.type == "cuda"
@@ -143,9 +142,7 @@ class TrainConfig:
         precision = self.precision
         if precision == "auto":
             precision = "bfloat16" if multiplies_bfloat16(device) else "float32"
-        compile = self.compile
-        if not isinstance(compile, bool):
-            compile = on_cuda or compile == precision
+        compile = on_cuda if self.compile == "auto" else self.compile
         reason = why_not_compiled(device) if compile else None
         if reason:
             warnings.warn(f"blocks are not compiled: {reason}", stacklevel=2)
