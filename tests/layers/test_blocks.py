@@ -44,7 +44,16 @@ def test_without_dropout_restores_the_mode_even_after_an_error():
 
 
 WINDOWS = pytest.mark.parametrize(
-    ("shape", "reach", "inside"), [((6,), 2, 0), ((1,), 2, 0), ((3, 5), 1, 1), ((4, 1), 1, 1), ((3, 2, 5), 1, 2)]
+    ("shape", "reach", "inside"),
+    [
+        ((6,), 2, 0),
+        ((1,), 2, 0),
+        ((3, 5), 1, 1),
+        ((4, 1), 1, 1),
+        ((3, 2, 5), 1, 2),
+        ((3, 1, 2, 4), 1, 3),
+        ((2, 3, 1, 2, 2), 2, 4),
+    ],
 )
 
 
@@ -55,14 +64,17 @@ def random_convolution(reach: int, inside: int) -> GatedConvolution:
 
 
 @WINDOWS
-def test_a_gated_convolution_is_torchs_convolution_and_a_gate(shape, reach, inside):
+def test_a_gated_convolution_is_a_gate_of_linear_layers_of_each_window(shape, reach, inside):
     layer = random_convolution(reach, inside)
     x = torch.randn(2, *shape, 4, dtype=torch.float64)
-    kernel = layer.near.weight.unflatten(1, (reach + 1, *[3] * inside, 4)).movedim(-1, 1)
-    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(shape)]
-    padded = F.pad(layer.norm(x).movedim(-1, 1), (1, 1) * inside + (reach, 0))
-    values, gates = convolve(padded, kernel, layer.near.bias).movedim(1, -1).chunk(2, dim=-1)
-    torch.testing.assert_close(layer(x), x + layer.out(values * gates.sigmoid()))
+    padded = F.pad(layer.norm(x), (0, 0) + (1, 1) * inside + (reach, 0))
+    gated = torch.empty(2, *shape, 3, dtype=torch.float64)
+    for position in product(*map(range, shape)):
+        sizes = (reach + 1, *[3] * inside)
+        window = padded[(slice(None), *(slice(i, i + size) for i, size in zip(position, sizes)))].flatten(1)
+        values, gates = F.linear(window, layer.near.weight, layer.near.bias).chunk(2, dim=-1)
+        gated[(slice(None), *position)] = values * gates.sigmoid()
+    torch.testing.assert_close(layer(x), x + layer.out(gated))
 
 
 @WINDOWS
