@@ -342,6 +342,7 @@ def test_the_size_of_a_model_follows_from_the_shape_and_the_number_of_examples()
         assert (run.model.dim, run.training.batch_size, run.validate_on) == (dim, batch, evaluated)
         assert run.model.dim % (2 * run.model.heads) == 0
         assert run.training.head_learning_rate == (None if shape[-1] == 3 else pytest.approx(0.04 / dim))
+        assert run.training.learning_rate == (2e-2 if len(shape) == 4 else 5e-3)
         assert training_flops(run.model) * batch <= 12e9
         assert sum(parameters(run.model).values()) <= x.size or dim == 16
 

@@ -208,7 +208,9 @@ _RECIPES = [
                 sample_every=250,
                 save_every=250,
             ),
-            open=tuple(name for name in OF_DATA if name not in (*ADDED, "model.dim", "model.heads")),
+            open=tuple(
+                name for name in OF_DATA if name not in (*ADDED, "model.dim", "model.heads", "training.learning_rate")
+            ),
         ),
     ),
     imagenet("imagenet32", "the paper's model", PAPER, accumulate=2, paper="3.76"),
