@@ -19,8 +19,8 @@ from axial_transformers.progress import NamedProgress
 
 MAX_FILES, MAX_VALUES = 2000, 1 << 26
 """Files, and values in files or on a sheet, that are coded: the bytes of more are estimated."""
-MAX_SLOW = 1 << 22
-"""Values that JPEG XL codes by effort 10, in about two minutes."""
+MAX_SLOW = 1 << 23
+"""Values that JPEG XL codes by effort 10, in one to four minutes."""
 QUICK, SLOW = "JPEG XL effort 9", "JPEG XL effort 10"
 
 
