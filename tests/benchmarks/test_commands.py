@@ -177,7 +177,7 @@ def test_the_exponents_of_a_page_are_those_that_are_counted():
 @pytest.mark.parametrize(
     ("page", "title", "script", "stored"),
     [
-        ("benchmarks.md", "Other models", "peers.py", ["peers_fashion", "peers_photos"]),
+        ("benchmarks.md", "Other models", "peers.py", ["peers_fashion", "peers_photos", "peers_photos_xeon"]),
         ("paper_in_miniature.md", "Table 2", "ablation.py", ["ablation_fashion", "ablation_photos"]),
     ],
 )
