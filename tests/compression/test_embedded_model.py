@@ -17,6 +17,7 @@ from axial_transformers.compression import (
     container,
     embedded_model,
     fingerprint,
+    rounding,
 )
 from axial_transformers.compression.archive import NoGainError
 from axial_transformers.compression.embedded_model import FIRST_PRECISION, nearest_codes, pack, step_sizes, unpack
@@ -130,6 +131,54 @@ def test_weights_and_data_together_take_fewer_bits_than_with_other_steps():
     assert bits_per_dim(found.model, sample).mean() < 1.1 * bits_per_dim(model, sample).mean()
 
 
+def cost_of_errors(errors: np.ndarray, h: torch.Tensor) -> float:
+    """The sum over rows of e' H e."""
+    return float(np.einsum("rj,jk,rk->", errors, h.numpy(), errors))
+
+
+def test_weights_of_a_row_take_back_the_errors_of_others():
+    """Rounding each weight to the nearest multiple costs more."""
+    generator = torch.Generator().manual_seed(0)
+    model = random_model(small_config((3, 5), dim=6, heads=2), torch.float32)
+    name = "outer_decoders.0.blocks.0.feedforward.expand.weight"
+    with torch.no_grad():
+        weight = model.get_parameter(name).normal_(generator=generator).double()
+    width = weight.shape[1]
+    gradients = torch.randn(4_000, width, generator=generator) + 2 * torch.randn(4_000, 1, generator=generator)
+    products = (gradients.T @ gradients).double()
+    steps = 0.1 * (1 + torch.rand(len(weight), generator=generator)).double().numpy()
+    codes = {name: embedded_model.nearest_codes(steps * 2.0**43)}
+    steps = embedded_model.step_sizes(codes[name])
+    factors, ratio = rounding._taken_back(products, 4_000)
+
+    def cost(taken_back: np.ndarray) -> float:
+        costs = {name: rounding._Cost(steps, taken_back)}
+        rounded_model = rounding._with_errors_taken_back(model, None, costs, codes)
+        rows = rounded_model.get_parameter(name).detach().double().numpy()
+        np.testing.assert_allclose(rows / steps[:, None], np.rint(rows / steps[:, None]), atol=1e-5)
+        return cost_of_errors(rows - weight.numpy(), products)
+
+    nearest = cost(np.eye(width))
+    assert cost(factors) < 1.5 * ratio * nearest
+    assert ratio < 0.5
+    alone, ratio = rounding._taken_back(torch.diag(products.diagonal()), 4_000)
+    np.testing.assert_allclose(alone, np.eye(width), atol=1e-12)
+    assert ratio == pytest.approx(1)
+
+
+def test_what_weights_take_back_of_errors_is_what_each_step_makes_least():
+    """One step of the slow reference: with weight j moved by e, the others minimise the cost by themselves."""
+    generator = torch.Generator().manual_seed(1)
+    mixing = torch.randn(50, 7, generator=generator, dtype=torch.float64)
+    products = mixing.T @ mixing
+    factors, _ = rounding._taken_back(products, 10**12)
+    h = products + rounding.DAMPING * products.diagonal().mean() * torch.eye(7)
+    for j in range(6):
+        later = slice(j + 1, 7)
+        best = -torch.linalg.solve(h[later, later], h[later, j])  # weight j moves by 1
+        np.testing.assert_allclose(factors[j, later], best, rtol=1e-6, atol=1e-9)
+
+
 def test_an_embedded_model_is_worth_having_however_few_the_data_are():
     model = axial.AxialTransformer.from_pretrained("digits")
     digits = torch.from_numpy(load("digits", DataConfig(), "all").values)
@@ -148,6 +197,10 @@ def test_what_an_archive_cannot_hold_is_refused():
     x = random_values(model, 3)
     with pytest.raises(ValueError, match="no images"):
         axial.compress(model, x[:0], embed=True, force=True)
+    with torch.no_grad():
+        next(model.parameters()).fill_(np.nan)
+    with pytest.raises(ValueError, match="not finite"), np.errstate(invalid="ignore"):
+        axial.compress(model, x, embed=True, force=True)
     model, x, label = labelled("classes", 600)  # more than are in a sample
     wrong = label.clone()
     wrong[1] = -1
