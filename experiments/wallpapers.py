@@ -1,9 +1,12 @@
-"""Photographs among the wallpapers of Debian 12, made smaller: they trained the shipped `photos32`, too.
+"""Photographs among the wallpapers of Debian 12 and of Budgie, made smaller: they trained the shipped models, too.
 
     apt-get download lomiri-wallpapers-16.04 lomiri-wallpapers-20.04 mate-backgrounds plasma-workspace-wallpapers
     for package in *.deb; do dpkg -x $package debian; done
     python experiments/wallpapers.py debian wallpapers/
     python experiments/varied_photos.py wallpapers/ varied/ --copies 12
+    git clone https://github.com/BuddiesOfBudgie/budgie-backgrounds
+    python experiments/wallpapers.py budgie-backgrounds budgie/
+    python experiments/varied_photos.py budgie/ varied/ --copies 12
 
 | package | version | photographs | licence, as its copyright file states it |
 |---|---|---|---|
@@ -11,6 +14,7 @@
 | lomiri-wallpapers-20.04 | 20.04.0-2 | 1 | CC-BY-SA-4.0 |
 | mate-backgrounds | 1.26.0-1 | 12 | GPL-2+ |
 | plasma-workspace-wallpapers | 4:5.27.5-2 | 12 | GPL-2+ |
+| budgie-backgrounds, its repository | commit 82067426 | 15 | CC0-1.0 |
 
 Blocks of pixels are averaged until no side is longer than 1,000 pixels, so that traces of JPEG go.
 """
@@ -39,10 +43,21 @@ PLASMA = {
     53: "BytheWater", 57: "ColdRipple", 58: "ColorfulCups", 59: "DarkestHour", 61: "EveningGlow", 62: "FallenLeaf",
     65: "Grey", 69: "Kite", 72: "OneStandsOut", 76: "Path", 79: "Volna", 80: "summer_1am",
 }  # fmt: skip
+BUDGIE = {
+    100: "abstract-spiral", 101: "beacon-street-sunset", 102: "blue-periwinkle", 103: "canyon-wren", 104: "casa-mila",
+    105: "extreme-desert-hike", 106: "high-trestle-trail", 107: "lake-sherburne", 108: "oakland-zoo-otters",
+    109: "perched-osprey", 110: "piazza-gae-aulenti", 111: "roman-colosseum", 112: "singaporean-cityscape",
+    113: "tea-gardens", 114: "the-spices-of-life",
+}  # fmt: skip
 """Numbers come first in the names of the files, and order them."""
 
 
-def files(debian: Path) -> dict[int, tuple[str, Path]]:
+def files_of_budgie(repository: Path) -> dict[int, tuple[str, Path]]:
+    """Return the name and the file of each photograph, by its number."""
+    return {number: (name, repository / "backgrounds" / f"{name}.jpg") for number, name in BUDGIE.items()}
+
+
+def files_of_debian(debian: Path) -> dict[int, tuple[str, Path]]:
     """Return the name and the file of each photograph, by its number."""
     backgrounds = debian / "usr" / "share" / "backgrounds"
     found = {number: (name, backgrounds / f"{name}.jpg") for number, name in LOMIRI.items()}
@@ -54,6 +69,11 @@ def files(debian: Path) -> dict[int, tuple[str, Path]]:
     return found
 
 
+def files(source: Path) -> dict[int, tuple[str, Path]]:
+    """Return the name and the file of each photograph of a source, by its number."""
+    return files_of_budgie(source) if (source / "backgrounds").is_dir() else files_of_debian(source)
+
+
 def averaged(image: Image.Image) -> Image.Image:
     """Return an RGB image whose pixels are means of square blocks."""
     image = image.convert("RGB")
@@ -62,15 +82,15 @@ def averaged(image: Image.Image) -> Image.Image:
     return image.crop((0, 0, width * side, height * side)).reduce(side)
 
 
-def main(debian: Path, out: Path) -> None:
+def main(source: Path, out: Path) -> None:
     """Write the photographs as PNG files.
 
     Args:
-        debian: the folder of the unpacked packages.
+        source: the folder of the unpacked packages, or the repository of Budgie's backgrounds.
         out: a new folder.
     """
     out.mkdir(parents=True)
-    photographs = files(debian)
+    photographs = files(source)
     for number, (name, path) in bar("photographs")(photographs.items()):
         with Image.open(path) as image:
             averaged(image).save(out / f"{number:02}_{name}.png")

@@ -123,6 +123,7 @@ def test_a_recipes_step_fits_the_machine_that_it_names(name, tmp_path):
         ("clips32", 100, "linear"),
         ("clips32_frames", 100, "cosine"),
         ("photos32", 400, "linear"),
+        ("gray_photos32", 400, "linear"),
         ("imagenet32", 5_000, "constant"),
     ],
 )

@@ -69,6 +69,17 @@ PIXELS = AxialTransformerConfig(
 )
 """Ordinal values, centred on a prediction, in units of an activity; a position has all channels of a pixel."""
 
+PHOTOS = replace(
+    MUON,
+    batch_size=4,
+    learning_rate=1e-2,
+    muon_learning_rate=1e-2,
+    warmup_steps=400,
+    horizontal_flip=True,
+    save_every=500,
+    sample_every=1_000_000,
+)
+
 CLIPS = replace(
     MUON,
     batch_size=1,
@@ -177,17 +188,18 @@ _RECIPES = [
         settings=RunConfig(
             data=DataConfig(size=32, cut="tiles", offsets="random", mode="rgb"),
             model=replace(PIXELS, dim=96, heads=3, gated_convolutions=2),
-            training=replace(
-                MUON,
-                steps=44_000,
-                batch_size=4,
-                learning_rate=1e-2,
-                muon_learning_rate=1e-2,
-                warmup_steps=400,
-                horizontal_flip=True,
-                save_every=500,
-                sample_every=1_000_000,
-            ),
+            training=replace(PHOTOS, steps=44_000),
+        ),
+    ),
+    Recipe(
+        name="gray_photos32",
+        title="gray photographs of any size, cut into 32x32 tiles",
+        reaches="2.565 bits/dim on tiles of 3 photographs; JPEG XL, one sheet: 2.799 (varied copies, 0.6 core-hours)",
+        fits=Hardware("cpu", 1),
+        settings=RunConfig(
+            data=DataConfig(size=32, cut="tiles", offsets="random", mode="gray"),
+            model=replace(PIXELS, channels=1, layout="channels", dim=96, heads=3, gated_convolutions=2),
+            training=replace(PHOTOS, steps=20_000),
         ),
     ),
     Recipe(
