@@ -103,6 +103,7 @@ TINY = {
     "tokens.py decode": "decode model_of_codes codes.npy decoded.png",
     "varied_photos.py": "photos varied --copies 2",
     "wallpapers.py": "debian wallpapers",
+    "wallpapers.py -budgie": "budgie photographs",
     "video.py": "model_of_clips clips.npz --strips-to strips.png",
 }
 """The smallest arguments of each command, in a folder with tiny data."""
@@ -126,7 +127,8 @@ def tiny(tmp_path_factory):
     save_file(tokens.VQ(300).state_dict(), folder / "model_of_codes" / tokens.WEIGHTS)
     (folder / "photos").mkdir()
     Image.fromarray(rng.integers(0, 256, (160, 144, 3), np.uint8)).save(folder / "photos" / "one.png")
-    for _, path in wallpapers.files(folder / "debian").values():
+    (folder / "budgie" / "backgrounds").mkdir(parents=True)
+    for _, path in [*wallpapers.files(folder / "debian").values(), *wallpapers.files(folder / "budgie").values()]:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (6, 5, 3), np.uint8)).save(path)
     random_model(small_config((4, 4), num_values=256), torch.float32).save_pretrained(folder / "model")
