@@ -179,6 +179,16 @@ def test_what_weights_take_back_of_errors_is_what_each_step_makes_least():
         np.testing.assert_allclose(factors[j, later], best, rtol=1e-6, atol=1e-9)
 
 
+def test_rows_that_are_too_wide_are_rounded_weight_by_weight():
+    model = random_model(VARIANTS["2d"], torch.float32)
+    x = random_values(model, 3)
+    content = axial.compress(model, x, embed=True, force=True)
+    with patch("axial_transformers.compression.rounding.MAX_WIDTH", 2):
+        one_by_one = axial.compress(model, x, embed=True, force=True)
+    assert content != one_by_one
+    assert torch.equal(axial.open_archive(one_by_one).values, x)
+
+
 def test_an_embedded_model_is_worth_having_however_few_the_data_are():
     model = axial.AxialTransformer.from_pretrained("digits")
     digits = torch.from_numpy(load("digits", DataConfig(), "all").values)
