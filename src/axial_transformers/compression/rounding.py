@@ -159,8 +159,11 @@ def _costs(
     """Return what errors cost, of each trained tensor."""
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     squares = {name: torch.zeros_like(_rows(weight)) for name, weight in weights.items()}
-    widths = {name: square.shape[1] for name, square in squares.items()}
-    products = {name: torch.zeros(width, width) for name, width in widths.items() if width <= MAX_WIDTH}
+    products = {}
+    for name, square in squares.items():
+        width = square.shape[1]
+        if width <= MAX_WIDTH:
+            products[name] = square.new_zeros(width, width, dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
     of_slice = prod(model.layout.shape) * model.layout.depth
     for i in renamed(progress, "rounding the weights: gradients")(range(len(sample))):
@@ -180,7 +183,7 @@ def _costs(
         h = scale * square.mean(1).double()
         taken_back = None
         if name in products:
-            taken_back, ratio = _taken_back(products[name].double(), len(sample) * len(square))
+            taken_back, ratio = _taken_back(products[name], len(sample) * len(square))
             h *= ratio
         costs[name] = _Cost((12 / (h + 1e-30)).sqrt().numpy(), taken_back)
     return costs
