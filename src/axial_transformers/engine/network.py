@@ -455,7 +455,8 @@ def _require(holds: object, problem: str) -> None:
 
 
 def _check(what: str, actual: object, expected: object) -> None:
-    _require(actual == expected, f"{what}: {actual} where {expected} is expected")
+    if actual != expected:  # to write the text of an array's type takes long
+        raise ValueError(f"{what}: {actual} where {expected} is expected")
 
 
 def _check_written(what: str, array: NDArray[Any], shape: tuple[int, ...], dtype: Any = np.int64) -> None:

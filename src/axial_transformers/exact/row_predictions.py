@@ -68,20 +68,23 @@ def row_predictions(model: AxialTransformer, x: Integer[Tensor, "b *a c"]) -> It
     if not prediction:
         yield from repeat(None)
         return
-    numbers = torch.arange(x.shape[1:].numel(), device="cpu").view(x.shape[1:])[tuple(model.order.T)]
+    numbers = torch.arange(x.shape[1:].numel(), device="cpu").view(x.shape[1:])[tuple(model.order.T)].to(x.device)
     values = x.flatten(1).clone()
-    neighbours, coefficients = _of_positions(prediction, x.device)
-    activity = model.values.activity
     sizes = x.new_zeros(len(x), 0)
-    size_neighbours = size_coefficients = x.new_zeros(x.shape[1:].numel(), 0)
+    tables = [numbers, *_of_positions(prediction, numbers)]
+    activity = model.values.activity
     if activity:
         sizes = (x - prediction(x)).abs().flatten(1)
-        size_neighbours, size_coefficients = _of_positions(activity, x.device)
-    for row in numbers.to(x.device).split(model.layout.row):
-        predictions = values, row, neighbours[row], coefficients[row]
-        yield RowPredictions(*predictions, sizes, size_neighbours[row], size_coefficients[row], prediction.num_values)
+        tables += _of_positions(activity, numbers)
+    else:
+        tables += [x.new_zeros(len(numbers), 0)] * 2
+    rows = zip(*(table.split(model.layout.row) for table in tables))
+    for row, neighbours, coefficients, size_neighbours, size_coefficients in rows:
+        of_values = values, row, neighbours, coefficients
+        yield RowPredictions(*of_values, sizes, size_neighbours, size_coefficients, prediction.num_values)
 
 
-def _of_positions(sums: NeighbourSum, device: torch.device) -> tuple[Integer[Tensor, "p n"], Integer[Tensor, "p m"]]:
-    """Return the neighbours and the coefficients of every position."""
-    return sums.positions().to(device), sums.of_positions().flatten(0, -2).to(device)
+def _of_positions(sums: NeighbourSum, numbers: Integer[Tensor, " p"]) -> list[Tensor]:
+    """Return the neighbours [P, n] and the coefficients [P, n + 1] of positions, in the order of their numbers."""
+    tables = sums.positions(), sums.of_positions().flatten(0, -2)
+    return [table.to(numbers.device)[numbers] for table in tables]
