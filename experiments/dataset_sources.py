@@ -1,7 +1,7 @@
 """Public sources of the data sets that the documentation quotes: addresses, checksums (MD5 or SHA-256), sizes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from axial_transformers.data import DataConfig, Split
 
@@ -145,6 +145,11 @@ QUOTED = {
             source="photos/test",
             options=_TILES,
             fingerprint="0896467cf42276bd4ddcdc36ca5c0c4e5be90682ca6b56715b808049d6c27e56",
+        ),
+        Quoted(
+            source="photos/test",
+            options=replace(_TILES, mode="gray"),
+            fingerprint="00074bda4c6cb267074eda37748b386171c40f9f9b7518355b485ea8922e275a",
         ),
     ],
     "bair": [Quoted(source="bair", options=DataConfig(frames=16), split="test")],

@@ -1,4 +1,4 @@
-"""Photographs as other cameras and files would show them: the training data of the shipped `photos32`.
+"""Photographs as other cameras and files would show them: training data of `photos32` and `gray_photos32`.
 
     python experiments/varied_photos.py photos/train varied/ --copies 24
     python experiments/varied_photos.py wallpapers/ varied/ --copies 12        # those of wallpapers.py
@@ -10,6 +10,7 @@ and brightness, stronger or weaker colours, colours at a half to a quarter of th
 """
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,11 @@ Pixels = NDArray[np.float64]
 
 LUMA_AND_CHROMA = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
 """From red, green and blue, as in JPEG files."""
-FINGERPRINT = "f82febf986ce99788c15bc24ee58043097c481ab06dd42d91905c2495b181380"
-"""Of the training tiles of all three commands with seed 0, which trained the shipped model."""
+FINGERPRINTS: dict[Literal["rgb", "gray"], str] = {
+    "rgb": "f82febf986ce99788c15bc24ee58043097c481ab06dd42d91905c2495b181380",
+    "gray": "16687d4d8b2b51b3e58261883333ca300d9e7b92ba5a8b64bd2141abb7373b9e",
+}
+"""Of the training tiles of all three commands with seed 0, which trained the shipped models, by `data.mode`."""
 FILTERS = (Image.Resampling.LANCZOS, Image.Resampling.BOX, Image.Resampling.BICUBIC)
 
 
@@ -86,9 +90,10 @@ def main(photos: Path, out: Path, *, copies: int = 24, seed: int = 0) -> None:
                 changed = of_another_camera(changed, generator)
             pixels = np.clip(np.rint(changed), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(out / f"{path.stem}_{copy:02}.png")
-    tiles = DataConfig(size=32, cut="tiles", offsets="random", mode="rgb", test_fraction=0)
-    found = load(out, tiles, "train").fingerprint
-    print(f"fingerprint {found}: {'the' if found == FINGERPRINT else 'not the'} data of the shipped model")
+    for mode, known in FINGERPRINTS.items():
+        tiles = DataConfig(size=32, cut="tiles", offsets="random", mode=mode, test_fraction=0)
+        found = load(out, tiles, "train").fingerprint
+        print(f"{mode}, fingerprint {found}: {'the' if found == known else 'not the'} data of the shipped model")
 
 
 if __name__ == "__main__":
