@@ -5,6 +5,7 @@
     python experiments/wallpapers.py debian wallpapers/
     python experiments/varied_photos.py wallpapers/ varied/ --copies 12
     git clone https://github.com/BuddiesOfBudgie/budgie-backgrounds
+    git -C budgie-backgrounds checkout 82067426
     python experiments/wallpapers.py budgie-backgrounds budgie/
     python experiments/varied_photos.py budgie/ varied/ --copies 12
 
@@ -52,12 +53,12 @@ BUDGIE = {
 """Numbers come first in the names of the files, and order them."""
 
 
-def files_of_budgie(repository: Path) -> dict[int, tuple[str, Path]]:
+def budgie_files(repository: Path) -> dict[int, tuple[str, Path]]:
     """Return the name and the file of each photograph, by its number."""
     return {number: (name, repository / "backgrounds" / f"{name}.jpg") for number, name in BUDGIE.items()}
 
 
-def files_of_debian(debian: Path) -> dict[int, tuple[str, Path]]:
+def debian_files(debian: Path) -> dict[int, tuple[str, Path]]:
     """Return the name and the file of each photograph, by its number."""
     backgrounds = debian / "usr" / "share" / "backgrounds"
     found = {number: (name, backgrounds / f"{name}.jpg") for number, name in LOMIRI.items()}
@@ -71,7 +72,7 @@ def files_of_debian(debian: Path) -> dict[int, tuple[str, Path]]:
 
 def files(source: Path) -> dict[int, tuple[str, Path]]:
     """Return the name and the file of each photograph of a source, by its number."""
-    return files_of_budgie(source) if (source / "backgrounds").is_dir() else files_of_debian(source)
+    return budgie_files(source) if (source / "backgrounds").is_dir() else debian_files(source)
 
 
 def averaged(image: Image.Image) -> Image.Image:

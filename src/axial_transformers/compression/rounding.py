@@ -10,8 +10,8 @@ information), and step^2 / 12 the mean square of a rounding error. The sum is le
 estimate: so the steps of all rows are multiplied by one number, which is chosen by what weights and data really take.
 
 Inputs of a layer are alike, so a weight can take back what the rounding of another one does (Frantar et al. 2022,
-"GPTQ", equation 3). Weights of a row are rounded in order. An error e of weight j, which was e larger before, changes
-those that follow:
+"GPTQ", equation 3). Weights of a row are rounded in order. Rounding makes weight j smaller by e, and changes those that
+follow:
 
     w_k <- w_k - e U_jk / U_jj        U'U = H^-1, U upper triangular; H is the sum of g g' over gradients g of rows
 
@@ -91,8 +91,7 @@ def rounded(
     if not len(images):
         raise ValueError("there are no images, for which a model could be rounded: leave out embed")
     of_image = prod(model.config.shape) * model.config.channels
-    count = min(SAMPLE, max(32, VALUES_OF_SAMPLE // of_image), len(images))
-    some = np.unique(np.linspace(0, len(images) - 1, count).astype(int)).tolist()
+    some = _sample_numbers(len(images), of_image)
     of_sample = conditioning.of(some)
     with torch.inference_mode(False), torch.enable_grad(), without_dropout(model):
         sample = torch.cat([torch.as_tensor(images[i : i + 1], device="cpu") for i in some])
@@ -119,6 +118,12 @@ def rounded(
         if base is not None:
             by_base = bits_per_dim(base, sample, *of_sample).mean().item() * of_image * len(images) / 8
     return Rounded(unpack(best.content, base), best.content, best.size, by_base)  # what readers will get
+
+
+def _sample_numbers(count: int, of_image: int) -> list[int]:
+    """Return which of so many images, of so many values each, choose the steps; they are spread evenly."""
+    most = min(SAMPLE, max(32, VALUES_OF_SAMPLE // of_image), count)
+    return np.unique(np.linspace(0, count - 1, most).astype(int)).tolist()
 
 
 class _Tried(NamedTuple):
