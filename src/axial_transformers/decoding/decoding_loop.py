@@ -85,8 +85,9 @@ def decode_by(
 
     x and the result count values from 0.
     """
-    # y is what the network reads: codes, in model coordinates.
-    y = model.layout.to_model(model.values.codes(x)).to(parts.device).clone()
+    # y is what the network reads: codes, in model coordinates. The loop writes all of it but known channels.
+    codes = model.values.codes(x) if model.config.known_channels else x
+    y = model.layout.to_model(codes).to(parts.device).clone()
     embedded = parts.embed_conditioning(len(y), conditioning)
     rows = model.order.split(model.layout.row)
     walk = _Walk(parts, zip(progress(range(len(rows))), rows, row_predictions(model, x.to(parts.device))))

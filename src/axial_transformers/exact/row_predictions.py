@@ -74,7 +74,9 @@ def row_predictions(model: AxialTransformer, x: Integer[Tensor, "b *a c"]) -> It
     tables = [numbers, *_of_positions(prediction, numbers)]
     activity = model.values.activity
     if activity:
-        sizes = (x - prediction(x)).abs().flatten(1)
+        sizes = torch.zeros_like(values)
+        if model.config.known_channels:
+            sizes = (x - prediction(x)).abs().flatten(1)
         tables += _of_positions(activity, numbers)
     else:
         tables += [x.new_zeros(len(numbers), 0)] * 2
