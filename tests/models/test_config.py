@@ -1,15 +1,19 @@
 """Fields that are not given are chosen by the others, and what is stored of them does not change."""
 
 import dataclasses
+import json
 from itertools import combinations, product
 
+import numpy as np
 import pytest
 import torch
 
 from axial_transformers.compression import fingerprint
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.layouts import LAYOUTS
+from axial_transformers.recipes.custom import ModelOfData
 from axial_transformers.storage.typed_json import from_json, to_json
+from axial_transformers.training import TrainConfig
 from tests.small_models import CENTRED, PAIRWISE, random_model, random_values, small_config
 
 SMALL = {"dim": 8, "heads": 2, "num_values": 5}
@@ -121,3 +125,25 @@ def test_some_variants_have_every_two_options_together():
         assert {*zip(first, second)} == {*product(first, second)}
     assert {config.layout for config in PAIRWISE.values()} == LAYOUTS.keys()
     assert {*columns[0]} == {1, 2, 3}
+
+
+def test_numbers_of_numpy_become_those_of_python():
+    config = AxialTransformerConfig(shape=[np.int64(4), 3], num_values=np.int64(17), dim=np.int32(8), heads=2)
+    assert config == AxialTransformerConfig(shape=(4, 3), num_values=17, dim=8, heads=2)
+    json.dumps(to_json(config))
+    assert AxialTransformerConfig(shape=torch.Size((4, 3)), dim=8).shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"heads": True}, {"lowest": 0.5}, {"num_values": 17.0}, {"shape": (4, "3")}, {"shape": 4}, {"dim": None}]
+)
+def test_settings_of_another_type_are_refused(fields):
+    with pytest.raises(ValueError, match=rf"model\.{next(iter(fields))}"):
+        AxialTransformerConfig(**{"shape": (4, 4), "dim": 8, "heads": 2, **fields})
+
+
+def test_a_setting_that_a_subclass_states_again_keeps_its_bounds():
+    with pytest.raises(ValueError, match=r"model\.heads must be at least 1"):
+        ModelOfData(heads=0)
+    with pytest.raises(ValueError, match=r"training\.steps is 10\.0, not int"):
+        TrainConfig(steps=1e1)

@@ -8,7 +8,10 @@ from reprlib import repr as brief
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from axial_transformers.storage.typed_json import typed
+
 MAX_NUMBER = 10**9
+NUMBERS = {int, float, bool, NoneType, tuple}
 OF_TYPES: dict[Any, tuple[Any, ...]] = {NoneType: (None,), bool: (True, False)}
 
 
@@ -37,27 +40,54 @@ SHARE = Bounds(least=0, below=1)
 
 
 def check_settings(config: Any, part: str = "") -> None:
-    """Raise ValueError for a field of a dataclass that is out of its `Bounds`, or none of its `Literal` choices.
+    """Raise ValueError where a field of a dataclass has another type, or is out of its `Bounds` or `Literal` choices.
+
+    Numbers of NumPy become those of Python, lists become tuples.
 
     Args:
         part: goes before the name of the field, such as "training.".
     """
-    for name, bounds, choices in _checks(config.__class__):
+    for name, hint, bounds, choices in _checks(config.__class__):
         value = getattr(config, name)
+        if hint is not None:
+            value = typed(hint, _without_numpy(value), f"{part}{name}")
+            object.__setattr__(config, name, value)  # of a frozen dataclass
         if bounds and not bounds.allow(value):
             raise ValueError(f"{part}{name} must be {bounds}, not {brief(value)}")
         if choices and value not in choices:
             raise ValueError(f"{part}{name} must be {' or '.join(map(str, choices))}, not {brief(value)}")
 
 
+def _without_numpy(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(_without_numpy, value))
+    of_numpy = type(value).__module__ == "numpy"  # which `axial --help` does not import
+    return value.item() if of_numpy and hasattr(value, "item") else value
+
+
 @cache
-def _checks(config: Hashable) -> list[tuple[str, Bounds | None, tuple[Any, ...]]]:
-    """Return name, bounds and choices of each field; no choices: any value of its type."""
+def _checks(config: Hashable) -> list[tuple[str, Any, Bounds | None, tuple[Any, ...]]]:
+    """Return name, type, bounds and choices of each field; a type of numbers only, otherwise None.
+
+    They are those of the class that states the field first. No choices: any value of the type.
+    """
+    hints: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
+    for base in config.__mro__:  # type: ignore[attr-defined]
+        hints |= get_type_hints(base, include_extras=True)
+        plain |= get_type_hints(base)
     checks = []
-    for name, hint in get_type_hints(config, include_extras=True).items():
+    for name, hint in hints.items():
         bounds = next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Bounds)), None)
         types = [hint] if get_origin(hint) is Literal else get_args(hint)
         choices = [OF_TYPES.get(kind, get_args(kind)) for kind in types]
         of_literals = any(get_origin(kind) is Literal for kind in types)
-        checks.append((name, bounds, tuple(chain(*choices)) if of_literals else ()))
+        checked = plain[name] if parts_of(plain[name]) <= NUMBERS else None
+        checks.append((name, checked, bounds, tuple(chain(*choices)) if of_literals else ()))
     return checks
+
+
+def parts_of(hint: Any) -> set[Any]:
+    """Return the types of which a type is made."""
+    parts = [part for part in get_args(hint) if part is not Ellipsis]
+    return set().union(*map(parts_of, parts)) if parts else {hint}

@@ -51,12 +51,13 @@ def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
     if unknown or missing:
         raise ValueError(f"{source}: unknown fields {brief(unknown)}, missing fields {brief(missing)}")
     try:
-        return cls(**{name: _typed(hints[name], value, name) for name, value in values.items()})
+        return cls(**{name: typed(hints[name], value, name) for name, value in values.items()})
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from error
 
 
-def _typed(hint: Any, value: Any, name: str) -> Any:
+def typed(hint: Any, value: Any, name: str) -> Any:
+    """Return a value as a type that JSON can hold; ValueError, with the name, for one of another type."""
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if is_dataclass(hint) and isinstance(value, Mapping):
@@ -64,13 +65,13 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
     if origin in (Union, types.UnionType):
         for choice in arguments:
             with suppress(ValueError):
-                return _typed(choice, value, name)
+                return typed(choice, value, name)
     elif origin is tuple and isinstance(value, (list, tuple)):
         inner = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
         if len(inner) == len(value):
-            return tuple(map(_typed, inner, value, repeat(name)))
+            return tuple(map(typed, inner, value, repeat(name)))
     elif origin is dict and isinstance(value, dict):
-        return {key: _typed(arguments[1], each, name) for key, each in value.items()}
+        return {key: typed(arguments[1], each, name) for key, each in value.items()}
     elif hint is Any or _matches(hint, value):
         return float(value) if hint is float else value
     kind = " or ".join(map(repr, arguments)) if origin is Literal else str(hint) if origin else hint.__name__
