@@ -30,11 +30,12 @@ WORDS = {
 
 READING = ["data.size 0", "data.frames 0", "data.axes HH"]
 SHADES = ["window 2 1"]
-SAMPLING = [*SHADES, "scale 0", "temperature -1", "label 2", "count 0", "output a_b=c.txt"]
+SAMPLING = [*SHADES, "scale 0", "temperature -1", "label 2", "count 0", "count 2.5", "output a_b=c.txt"]
 WRONG: dict[str, list[str]] = {
     "train": [
         *READING, "data.stride 0", "data.validation-fraction 1", "data.grid 0 0", "data.skip-bad -1", "samples -1",
-        "model.shape 0", "model.heads 7", "model.outer-layers 1", "model.known-channels -1", "model.lowest -3000000000",
+        "model.shape 0", "model.heads 0", "model.heads 7", "training.steps 1.5",
+        "model.outer-layers 1", "model.known-channels -1", "model.lowest -3000000000",
         "model.centred", "model.max-log-precision 6", "model.gated-convolutions 9", "model.rotary 1", "model.dropout 1",
         "training.steps " + "9" * 400, "training.batch-size 0", "training.accumulate 7", "training.betas 1 1",
         "training.ema-decay 1", "training.device tpu", "training.compile gpu", "training.minutes 1e300",

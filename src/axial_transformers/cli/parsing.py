@@ -4,9 +4,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import is_dataclass, make_dataclass
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from cyclopts import App, Parameter, convert
+from cyclopts import App, ArgumentCollection, Parameter, convert
 
 from axial_transformers.cli.options import NO_OPTION
+from axial_transformers.storage.settings import parts_of
 
 Options = TypeVar("Options")
 HELP = ("-h", "--help")
@@ -17,6 +18,17 @@ DECIDED_BY_TRAINING = ("model.needs_label",)
 """Fields of the settings that are no options."""
 
 
+def refuse_fractions(_: App, __: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Raise ValueError for a word such as 1.5 where a whole number is needed, which cyclopts would round."""
+    for argument in arguments:
+        types = parts_of(argument.hint)
+        if int not in types or float in types or str in types:
+            continue
+        for token in argument.tokens:
+            if "." in token.value:
+                raise ValueError(f"{token.keyword or argument.name} {token.value} is no whole number")
+
+
 def make_parser(options: Callable[..., Any] | None, name: str, **more: Any) -> App:
     """Return the parser of a command; `more` are arguments of cyclopts."""
     usage = getattr(options, "USAGE", None)
@@ -25,6 +37,7 @@ def make_parser(options: Callable[..., Any] | None, name: str, **more: Any) -> A
         default_command=options,
         usage=usage and f"Usage: axial {name} {usage}",
         default_parameter=Parameter(allow_repeating=True, consume_multiple=True, negative_iterable=(), json_dict=False),
+        config=refuse_fractions,
         help_format="markdown",
         result_action="return_value",
         **more,
