@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from axial_transformers.cli.score import explain_places
 from axial_transformers.data import load
@@ -124,3 +125,25 @@ def test_a_pretrained_model_scores_pictures_of_other_sizes(axial: Axial, refused
     out = ["--out", "c.npz", "--count", 1]
     done = axial("complete", gray, "large photos", "--data.cut", "stretch", "--rows", 2, *out)
     assert done.status == 0, done.err
+
+
+def test_no_output_replaces_an_input(axial: Axial):
+    random_model(small_config((4, 4), num_values=256), torch.float32).save_pretrained("model")
+    Path("images").mkdir()
+    for i in range(3):
+        Image.fromarray(np.full((4, 4), i, np.uint8)).save(f"images/{i}.png")
+    before = {path: path.read_bytes() for folder in ("images", "model") for path in Path(folder).iterdir()}
+    for command in (
+        ("score", "model", "images", "--out", "model/config.json"),
+        ("sample", "model", "--out", "model/config.json"),
+        ("complete", "model", "images", "--rows", 2, "--out", "images/1.png"),
+        ("complete", "model", "images", "--mask", "images/2.png", "--out", "images/2.png"),
+    ):
+        status, _, err = axial(*command)
+        assert status == 2, err
+        assert "would be replaced" in err
+    np.savetxt("t.csv", np.arange(12).reshape(6, 2), "%d", ",")
+    random_model(small_config((2,), num_values=256), torch.float32).save_pretrained("rows")
+    for more in ((), ("--typical", "t.csv"), ("--against", "t.csv")):
+        assert axial("score", "rows", "t.csv", *more, "--out", "t.csv").status == 2
+    assert {path: path.read_bytes() for path in before} == before

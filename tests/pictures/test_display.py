@@ -156,3 +156,12 @@ def test_above_slices_stands_which_axes_they_show():
     page = np.asarray(pictures.image_grid(volumes, columns=2, scale=9, look=named))
     assert page.shape[0] - plain.shape[0] == 9 * (4 + 1) + 18
     assert np.ptp(page[:18]) > 100
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b", "a"], ["a", "b", "../c"], ["a", "b", "c/d"]])
+def test_images_have_as_many_different_names_in_their_folder(tmp_path, names):
+    with pytest.raises(ValueError, match="name"):
+        pictures.save_images(tmp_path / "images", np.zeros((3, 4, 4, 1), np.uint8), names)
+    with pytest.raises(ValueError, match="float64"):
+        pictures.save_images(tmp_path / "images", np.zeros((3, 4, 4, 1)))
+    assert not (tmp_path / "images").exists()

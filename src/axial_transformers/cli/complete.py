@@ -59,7 +59,7 @@ def main(options: Complete) -> None:
     from axial_transformers.decoding.sampling import complete, require_room
     from axial_transformers.likelihood.outliers import label_of
     from axial_transformers.pictures.completions import save_completions
-    from axial_transformers.pictures.saving import LOSSLESS, require_output, save_examples
+    from axial_transformers.pictures.saving import LOSSLESS, require_no_input, require_output, save_examples
 
     if sum(known is not None for known in (options.rows, options.frames, options.mask)) != 1:
         raise ValueError("give one of --rows, --frames and --mask: what is known of an example")
@@ -67,7 +67,8 @@ def main(options: Complete) -> None:
     config = trained.model.config
     scan = options.scan(options.out, trained)
     look = options.look(trained)
-    require_output(options.out, clips=len(config.shape) == 3, source=options.source, scan=scan)
+    require_no_input(options.out, [*trained.inputs, options.source, options.mask])
+    require_output(options.out, clips=len(config.shape) == 3, scan=scan)
     one_label = None if options.label is None else trained.label(options.label)
     mask = _known_positions(trained, options)
     chosen = _chosen_examples(trained, options)

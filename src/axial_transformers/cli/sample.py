@@ -41,7 +41,7 @@ class Sample(Sampling):
 def main(options: Sample) -> None:
     """Run the command."""
     from axial_transformers.decoding.sampling import require_room, sample, sample_in_processes
-    from axial_transformers.pictures.saving import require_output, save_examples
+    from axial_transformers.pictures.saving import require_no_input, require_output, save_examples
     from axial_transformers.training.processes import processes_on
 
     with rank_zero_output():
@@ -52,7 +52,8 @@ def main(options: Sample) -> None:
             trained = options.opened(processes.device)
             config = trained.model.config
             scan, clips = options.scan(options.out, trained), len(config.shape) == 3
-            require_output(options.out, clips, folder=True, source=options.known, scan=scan)
+            require_no_input(options.out, [*trained.inputs, options.known])
+            require_output(options.out, clips, folder=True, scan=scan)
             label, look = trained.label(options.label), options.look(trained)
             require_room(config, options.count)
             known = _known(trained, options)

@@ -62,7 +62,7 @@ class Score(OnData, Shades):
 def main(options: Score) -> None:
     """Run the command."""
     from axial_transformers.likelihood.outliers import are_images, label_of, score
-    from axial_transformers.pictures.saving import require_scores
+    from axial_transformers.pictures.saving import require_no_input, require_scores
     from axial_transformers.training.processes import processes_on
 
     with rank_zero_output():
@@ -78,6 +78,8 @@ def main(options: Score) -> None:
     with processes, products:
         with rank_zero_output():
             trained = options.opened(processes.device)
+            if options.out:
+                require_no_input(options.out, [*trained.inputs, options.source, options.typical, options.against])
             are_images(trained.model.config, options.rank_by)
             look = options.look(trained)
             scan = trained.scan(options.source) if options.heat_maps else None

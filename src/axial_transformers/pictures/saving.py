@@ -3,9 +3,10 @@
 import csv
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from reprlib import repr as brief
 from typing import IO
 
 import numpy as np
@@ -28,13 +29,16 @@ LOSSLESS = (".npz", ".npy", *SCANS)
 """Data is not replaced; grids and movies are."""
 
 
-def require_output(
-    out: Path,
-    clips: bool,
-    folder: bool = False,
-    source: str | Path | None = None,
-    scan: Scan | None = None,
-) -> None:
+def require_no_input(out: Path, inputs: Iterable[str | Path | None]) -> None:
+    """Raise ValueError if `out` would replace an input, or a file in one; inputs may be names of other things, too."""
+    if not out.is_file():
+        return
+    for name in inputs:
+        if name is not None and out.resolve().is_relative_to(Path(name).resolve()):
+            raise ValueError(f"out={out} is an input, or a file of {name}, and would be replaced: name another")
+
+
+def require_output(out: Path, clips: bool, folder: bool = False, scan: Scan | None = None) -> None:
     """Raise an error where `save_examples` could not write `out`."""
     scans = SCANS if scan else ()
     if out.suffix not in (*FILES, *[""] * folder) and suffix_of(out) not in scans:
@@ -42,8 +46,6 @@ def require_output(
         raise ValueError(f"out={out} is none of {names}")
     if out.suffix in MOVIES and not clips:
         raise ValueError(f"out={out}: this model is not of clips (frames, height, width)")
-    if source is not None and out.is_file() and out.resolve().is_relative_to(Path(source).resolve()):
-        raise ValueError(f"out={out} is a file of the data, and would be replaced: name another")
     require_writable(out, folder=not out.suffix)
     if suffix_of(out) in LOSSLESS and os.path.lexists(out):
         raise FileExistsError(f"out={out} exists already: give another path, or remove it first")
@@ -134,10 +136,18 @@ def save_images(
     """Write integers [N, *A, C], as `for_display` shows them, to PNG files of a new folder: 0000.png, ... or `names`.
 
     Raises:
+        ValueError: floats; or names that are not as many different names of files as there are images.
         FileExistsError: the folder exists and is not empty.
     """
+    if values.dtype.kind not in "iu":
+        raise ValueError(f"{folder}: images are made of integers, not of {values.dtype}")
     pictures = for_display(values, look.exact(values))
-    names = names or [f"{i:04d}" for i in range(len(pictures))]
+    names = [f"{i:04d}" for i in range(len(pictures))] if names is None else names
+    if len({*names}) != len(pictures) or len(names) != len(pictures):
+        raise ValueError(f"{folder}: {len(pictures)} images need as many different names, not {brief(names)}")
+    for name in names:
+        if Path(name).name != name:
+            raise ValueError(f"{folder}: {name} is no name of a file in a folder")
     with folder_written_whole(folder) as aside:
         for name, picture in zip(names, pictures):
             Image.fromarray(picture).save(aside / f"{name}.png")

@@ -53,6 +53,11 @@ class TrainedModel:
     """How the training part was read, and its fingerprint."""
 
     @property
+    def inputs(self) -> tuple[str, str | None]:
+        """Return what was read: the folder of the model, and the source of its data, if it is known."""
+        return self.folder, self.source
+
+    @property
     def class_names(self) -> tuple[str, ...] | None:
         return None if self.facts is None else self.facts.class_names
 
@@ -147,8 +152,6 @@ class TrainedModel:
             return None
         if config.num_classes is None:
             raise ValueError(f"labels of {where}: {self.folder} was trained without classes")
-        if examples.labels is None:
-            raise ValueError(f"{where} has no labels, and {self.folder} was trained with labels: {self._classes}")
         numbers = examples.classes_among(self.known_classes, where)
         if not wanted:
             log.info("the labels of %s are used: %s was trained with labels only", where, self.folder)
