@@ -150,8 +150,8 @@ def test_an_array_holds_train_and_validation_unless_its_name_states_the_split(tm
 
 def test_keys_are_found_or_listed(tmp_path):
     path = tmp_path / "a.npz"
-    np.savez(path, videos=_random(4, 3, 5, 6), other=_random(4, 2, 2))
-    assert data.load(path).shape == (3, 5, 6)
+    np.savez(path, videos=_random(4, 2, 5, 6), other=_random(4, 2, 2))
+    assert data.load(path).shape == (2, 5, 6)
     assert data.load(path, DataConfig(key="other")).shape == (2, 2)
     with pytest.raises(ValueError, match=r"absent.* videos, other"):
         data.load(path, DataConfig(key="absent"))
@@ -231,3 +231,18 @@ def test_one_image_of_many_channels_is_cut_along_the_axes_that_are_left(tmp_path
         assert blocks.values.shape == (6, 16, 16, 12)
         np.testing.assert_array_equal(blocks.values[[1]][0], values[:16, 16:32])
     assert data.load(tmp_path / "a.npy", DataConfig(axes="NHW"), "all").shape == (32, 12)
+
+
+@pytest.mark.parametrize("shape", [(6, 3, 8, 12), (6, 1, 8, 8), (6, 4, 8, 12), (6, 5, 3, 8, 12)])
+def test_axes_of_channels_before_rows_are_asked_about(tmp_path, shape):
+    np.save(tmp_path / "a.npy", np.zeros(shape, np.uint8))
+    with pytest.raises(ValueError, match=r"data\.axes=N.*C"):
+        data.load(tmp_path / "a.npy", split="all")
+
+
+def test_examples_stay_where_their_small_file_is_replaced(tmp_path):
+    values = np.random.default_rng(0).integers(0, 256, (40, 8, 8), np.uint8)
+    np.save(tmp_path / "a.npy", values)
+    examples = data.load(tmp_path / "a.npy", split="all")
+    np.save(tmp_path / "a.npy", examples.values[::2])
+    np.testing.assert_array_equal(examples.values[..., 0], values)

@@ -312,3 +312,26 @@ def test_frames_are_counted_from_0_in_what_is_said_of_a_video(tmp_path):
         Image.fromarray(noise(8 + (i > 3), 8)).save(tmp_path / "a" / f"{i}.png")
     with pytest.raises(ValueError, match="frame 4"):
         data.load(tmp_path, DataConfig(frames=2, stride=2), "all")
+
+
+@pytest.mark.parametrize("wrong", [[True] * 3, [1.9], ["0"], np.zeros((2, 2), np.bool_)], ids=str)
+@pytest.mark.parametrize("write_kind", [array, images])
+def test_examples_are_selected_by_positions_or_one_boolean_each(tmp_path, write_kind, wrong):
+    examples = data.load(write_kind(tmp_path).source, split="all")
+    assert len(examples[np.arange(len(examples)) % 2 == 0]) == (len(examples) + 1) // 2
+    assert len(examples[[-1, 0]]) == 2
+    with pytest.raises(ValueError, match="at least one"):
+        examples.named([])
+    with pytest.raises(ValueError, match="none"):
+        examples[:0].named(["0"])
+    with pytest.raises((IndexError, TypeError)):
+        examples[wrong]
+
+
+def test_a_single_example_is_asked_for_by_its_values(tmp_path):
+    examples = data.load(array(tmp_path).source, split="all")
+    for wrong in (0, np.int64(0), True, None, ...):
+        with pytest.raises(TypeError, match="values"):
+            examples[wrong]
+    with pytest.raises(TypeError, match="values"):
+        next(iter(examples))

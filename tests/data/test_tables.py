@@ -148,3 +148,24 @@ def test_the_columns_of_numbers_come_back_from_an_archive_and_what_does_not_is_s
     assert (tmp_path / "back.csv").read_text() == '"wind, m/s",temperature\n3,-0.5\n7,2.0\n12,0.0\n'
     decompress_files(None, tmp_path / "a.axl", tmp_path / "numbers.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "numbers.npy"), [[3, -0.5], [7, 2], [12, 0]])
+
+
+def test_columns_whose_decimals_differ_are_asked_about(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("revenue;rate\n1.234;0,5\n2.345;0,25\n12.345;0,75\n")
+    with pytest.raises(ValueError, match=r"rate.* revenue.*data\.decimal"):
+        read_table(path)
+    with pytest.warns(UserWarning, match="left out.*revenue"):
+        np.testing.assert_array_equal(read_table(path, decimal=",").values, [[0.5], [0.25], [0.75]])
+
+
+def test_a_first_row_of_numbers_is_data_unless_a_label_column_is_in_it(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("country,2019,2020\na,1,2\nb,3,4\nb,5,6\n")
+    with pytest.warns(UserWarning, match="first row") as said:
+        assert read_table(path).values.tolist() == [[2019, 2020], [1, 2], [3, 4], [5, 6]]
+    assert len(said) == 2
+    table = read_table(path, label_column="country")
+    assert table.values.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert table.titles == ("2019", "2020")
+    assert table.classes.tolist() == ["a", "b", "b"]

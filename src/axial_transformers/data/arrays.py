@@ -258,11 +258,11 @@ def _two_readings(shape: Sequence[int]) -> tuple[str, ...]:
         return "NHW", "HWC with data.size=(32, 32)"
     if len(shape) == 4:
         _, second, third, last = shape
-        if second in few and third == last > 4:
+        if second in (1, *few) and min(third, last) > 4:
             return "NCHW", "NTHW"
         if 5 <= last <= 16 and min(second, third) > last:
             return "NHWC", "NTHW"
-    if len(shape) == 5 and shape[3] == shape[4] > 4:
+    if len(shape) == 5 and min(shape[3:]) > 4:
         if shape[2] in few:
             return "NTCHW", "NTHWC"
         if shape[1] in few:

@@ -83,7 +83,6 @@ class Blocks(LazyArray):
         self.block = block
         self.range = values
         self.at_random = at_random
-        self._repeats_edges = repeats_edges
         lengths = np.array([array.shape[:-1] for array in arrays])
         self._grids = -(-lengths // block) if repeats_edges else lengths // block
         self._axes = (self._grids > 1).argmax(axis=1)  # the first one with several blocks

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from json.encoder import encode_basestring_ascii
+from reprlib import repr as brief
 from textwrap import shorten
 from typing import Any
 
@@ -66,7 +67,13 @@ class Examples:
         return len(self.values)
 
     def __getitem__(self, indices: Indices) -> "Examples":
-        """Return the chosen examples; a slice shares memory."""
+        """Return the chosen examples; a slice shares memory.
+
+        Raises:
+            TypeError: one position: `examples.values[position]` is its values.
+        """
+        if not isinstance(indices, slice) and np.ndim(indices) != 1:
+            raise TypeError(f"examples[{brief(indices)}]: take a slice or positions; of one, examples.values[i]")
         return self._with_values(self.values[indices], indices)
 
     def part(self, chosen: slice) -> "Examples":
@@ -90,14 +97,16 @@ class Examples:
         Where names are positions in a larger source, words are names only.
         """
         numbers = {name: number for number, name in reversed(list(enumerate(self.names)))}
-        there_are = f"names from {self.names[0]} to {self.names[-1]}"
+        there_are = f"names from {self.names[0]} to {self.names[-1]}" if len(self) else "none"
         if not all(map(str.isdecimal, self.names)):
             numbers = {str(number): number for number in range(len(self))} | numbers
             there_are += f", and positions from 0 to {len(self) - 1}"
+        if not words:
+            raise ValueError(f"name at least one example: there are {there_are}")
         for word in words:
             if word not in numbers:
                 raise ValueError(f"no example {word}: there are {there_are}")
-        return self[np.array([numbers[word] for word in words])]
+        return self[np.array([numbers[word] for word in words], np.int64)]
 
     def with_columns(self, titles: Sequence[str] | None, where: object) -> "Examples":
         """Return the rows with the columns in the order of these titles; a warning says if they have none.

@@ -1,6 +1,7 @@
 """Names of examples, made when they are asked for: a string for each of millions of rows takes more than the rows."""
 
 from collections.abc import Callable, Sequence
+from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,10 @@ def find_positions(indices: Any, count: int) -> NDArray[np.int64]:
     if isinstance(indices, slice):
         return np.arange(*indices.indices(count))
     selected = np.asarray(indices)
-    if selected.dtype == np.bool_:
+    if selected.dtype == np.bool_ and selected.shape == (count,):
         return np.flatnonzero(selected)
+    if selected.size and selected.dtype.kind not in "iu":
+        raise IndexError(f"{brief(indices)} is neither positions of examples nor {count} booleans")
     positions = selected.astype(np.int64)
     if positions.size and not -count <= positions.min() <= positions.max() < count:
         raise IndexError(f"positions {positions.min()}..{positions.max()} of {count} examples")

@@ -64,5 +64,4 @@ def consecutive_part(count: int, split: Split, validation: float, test: float) -
         "train": slice(0, validation_start),
         "validation": slice(validation_start, test_start),
         "test": slice(test_start, count),
-        "all": slice(0, count),
     }[split]

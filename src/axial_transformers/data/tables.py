@@ -43,8 +43,8 @@ class Table(NamedTuple):
 def read_table(path: Path, label_column: str | None = None, decimal: str | None = None) -> Table:
     """Return the columns of numbers in the rows without a gap; a warning says what else there is.
 
-    A first row without numbers has the titles. Columns of times are left out, by their titles, and those with text.
-    Text is also what float64 might not give back: leading zeros, and integers from 2^53 on.
+    A first row without numbers, or with `label_column`, has the titles. Columns of times are left out, by their titles,
+    and those with text. Text is also what float64 might not give back: leading zeros, and integers from 2^53 on.
 
     Args:
         label_column: title of the column with the classes; a warning says if there is none.
@@ -56,10 +56,14 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
     """
     with parsing(path):
         marks, cells = _read_cells(path, decimal)
-    titled = not any(_NUMBER.fullmatch(_with_point(cell, mark)) for cell in cells[0] for mark in marks)
+    has_numbers = any(_NUMBER.fullmatch(_with_point(cell, mark)) for cell in cells[0] for mark in marks)
+    titled = not has_numbers or label_column in cells[0].tolist()
+    if not titled:
+        say(f"{path}: the first row holds numbers, so it is taken as data, and columns have no titles")
     titles = cells[0].tolist() if titled else [f"column {i + 1}" for i in range(cells.shape[1])]
     classes: NDArray[Any] | None = None
     columns: list[_Column] = []
+    with_decimals: dict[str, str] = {}  # the title of a column, by the mark before its decimals
     others: list[str] = []
     for title, column in zip(titles, cells[titled:].T):
         if title == label_column:
@@ -69,7 +73,13 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
         if numbers is None:
             others.append(title)
         else:
-            columns.append(_Column(title if titled else "", *numbers))
+            columns.append(_Column(title if titled else "", *numbers[:2]))
+            with_decimals[numbers[2]] = title
+    if {".", ","} <= with_decimals.keys():
+        raise ParsingError(
+            f"{path} has numbers with a comma in column {with_decimals[',']}, with a point in {with_decimals['.']}: set"
+            " data.decimal to what stands before decimals; the columns with the other are left out"
+        )
     if label_column is not None and classes is None:
         say(f"{path} has no column {label_column}, which data.label_column names: its rows have no classes")
     kept = _rows_without_gap(columns, classes)
@@ -159,8 +169,11 @@ def _find_separator(path: Path, first: str, last: str) -> str:
     return ","
 
 
-def _read_numbers(where: str, column: NDArray[Any], marks: str) -> tuple[str, NDArray[np.float64]] | None:
-    """Return int or float, and the numbers of cells, NaN for gaps; None for text, or where half of them are gaps."""
+def _read_numbers(where: str, column: NDArray[Any], marks: str) -> tuple[str, NDArray[np.float64], str] | None:
+    """Return int or float, the numbers of cells, NaN for gaps, and the mark before decimals, "" where there are none.
+
+    None for text, or where half of the cells are gaps.
+    """
     known = _is_known(column)
     cells = column[known].tolist()
     if 2 * len(cells) <= len(column):
@@ -181,7 +194,8 @@ def _read_numbers(where: str, column: NDArray[Any], marks: str) -> tuple[str, ND
         whole = np.array([cell.lstrip("+-").isdecimal() for cell in plain])
         if (np.abs(numbers[known][whole]) >= 1 << 53).any():
             continue
-        return "int" if whole.all() else "float", numbers
+        used = mark if any(mark in cell for cell in cells) else ""
+        return "int" if whole.all() else "float", numbers, used
     return None
 
 
