@@ -264,3 +264,9 @@ def test_what_is_not_a_number_is_refused(what, compiled):
     for call in (sample, partial(complete, known=random_values(model, 1), rows=1)):
         with pytest.raises(ValueError, match=f"{what} .*NaN"):
             call(model, noise=noise, cond=cond, compile=compiled)
+
+
+def test_known_floats_are_refused():
+    model = small_model((3, 4))
+    with pytest.raises(ValueError, match="integers"):
+        complete(model, random_values(model, 2) / 16, rows=1)

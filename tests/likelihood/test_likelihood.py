@@ -171,3 +171,10 @@ def test_labels_of_another_number_are_refused_where_images_are_split(monkeypatch
     model = small_model((2, 3), num_classes=3)
     with pytest.raises(ValueError, match="label"):
         bits_per_dim(model, random_values(model, 2), torch.zeros(3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("channel", [[0], [0, 1], [[0], [0], [1]]])
+def test_a_loss_needs_a_channel_for_each_example(channel):
+    model = small_model((3, 4), 2)
+    with pytest.raises(ValueError, match=r"channel must be \[3\]"):
+        random_slice_loss(model, random_values(model, 3), channel=torch.tensor(channel))

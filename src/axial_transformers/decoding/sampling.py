@@ -72,7 +72,8 @@ def sample(  # noqa: PLR0913
         label: [B] classes, or one int for all.
         cond: [B, *A, D].
         known: [B, *A, C] data; required where the model has known_channels.
-        compile: run compiled; default: where possible. The samples are the same.
+        compile: run compiled; default: where possible. The samples are the same, but for the rounding of ordinal values
+            in a range of thousands.
         progress: wraps the loop over rows, for a progress bar.
 
     Returns:
@@ -155,6 +156,8 @@ def complete(  # noqa: PLR0913
         raise ValueError(f"label and cond must be of the {len(known)} examples of known, not of {sorted(lengths)}")
     sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p)
     conditioning = Conditioning(label, cond).repeated(count)
+    if known.is_floating_point():
+        raise ValueError(f"known must hold integers, not {known.dtype}")
     known = known.long().masked_fill(~known_positions.to(known.device), model.config.lowest)
     known = known.repeat_interleave(count, dim=0)
     return _sampled(model, sampler, known, known_positions, conditioning, noise, seed, first, compile, progress)

@@ -106,12 +106,14 @@ def _parts(
     model: AxialTransformer, x: Tensor, label: Tensor | int | None, cond: Tensor | None
 ) -> Iterator[tuple[Tensor, Conditioning]]:
     conditioning = Conditioning(labels_of(label, len(x)), cond)
-    size = PART // (model.config.dim * x.shape[1:].numel() // model.config.channels)
-    fit = all(part is None or part.shape[:1] == x.shape[:1] for part in conditioning)
-    size = max(1, size) if fit and x.device.type == "cpu" else max(1, len(x))
+    model.embed_conditioning(len(x), conditioning)  # refuses another number of labels than of examples
+    size = len(x)
+    if x.device.type == "cpu":
+        size = PART // (model.config.dim * x.shape[1:].numel() // model.config.channels)
+    size = max(1, size)
     for start in range(0, max(1, len(x)), size):
         some = slice(start, start + size)
-        yield x[some], conditioning.of(some) if fit else conditioning  # whole, to be refused
+        yield x[some], conditioning.of(some)
 
 
 @accepts_arrays("x", "label", "cond")

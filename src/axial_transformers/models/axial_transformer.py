@@ -152,6 +152,8 @@ class AxialTransformer(nn.Module):
         x is from `check`. P is 1, but for layout `pixels` the number of channels.
         """
         conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
+        if channel.shape != x.shape[:1]:
+            raise ValueError(f"channel must be [{len(x)}], a slice for each example, not {list(channel.shape)}")
         channel = channel.to(x.device)
         y = self.layout.to_model(self.values.codes(x))
         context = self.context(y, channel, conditioning)
