@@ -15,8 +15,6 @@ from axial_transformers.ops.argument_checks import (
 )
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.backends import attend
-from axial_transformers.ops.line_groups import zero_without_keys
-from axial_transformers.ops.torch_attention import attention_weights
 
 
 def axial_attention(  # noqa: PLR0913
@@ -157,14 +155,8 @@ def full_attention_weights(
     key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "..."]:
     """Return the weights of `full_attention`."""
-    check_tensors(key_mask, q=q, k=k)
-    allowed = None
-    if key_mask is not None:
-        k = k.masked_fill(~key_mask[..., None, None], 0)
-        allowed = key_mask.flatten(1)[:, None, None]
-    q_line, k_line = (x.flatten(1, -3).transpose(1, 2) for x in (q, k))
-    line = zero_without_keys(attention_weights(q_line, k_line, None, allowed), allowed)
-    return line.transpose(1, 2).unflatten(1, q.shape[1:-2]).unflatten(-1, k.shape[1:-2])
+    own = own_positions(k.flatten(1, -3), axis=1)
+    return full_attention(q, k, own.unflatten(1, k.shape[1:-2]), key_mask).unflatten(-1, k.shape[1:-2])
 
 
 def own_positions(k: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n l"]:
