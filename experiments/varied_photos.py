@@ -1,12 +1,20 @@
 """Photographs as other cameras and files would show them: training data of `photos32` and `gray_photos32`.
 
     python experiments/varied_photos.py photos/train varied/ --copies 24
-    python experiments/varied_photos.py wallpapers/ varied/ --copies 12        # those of wallpapers.py
-    python experiments/varied_photos.py budgie/ varied/ --copies 12
+    python experiments/varied_photos.py photos_debian/ varied/ --copies 12     # those of wallpapers.py
+    python experiments/varied_photos.py photos_budgie/ varied/ --copies 12     # these trained gray_photos32
+    python experiments/varied_photos.py photos_elementary/ varied/ --copies 12
+    python experiments/varied_photos.py photos_pop/ varied/ --copies 12
+    for photos in photos/train photos_*; do
+        python experiments/varied_photos.py $photos varied/ --copies 25 --sharp    # and these photos32
+    done
 
 Cameras and files differ in sharpness, contrast, noise, and in how finely they store colour. The first copy of a
 photograph is itself. Two of three others are smaller, down to a quarter of the side. Seven of ten have another contrast
 and brightness, stronger or weaker colours, colours at a half to a quarter of the resolution, or noise.
+
+Sharp copies look like scanned film, which many scanners sharpen: they are smaller, an unsharp mask makes their details
+stronger, and seven of ten store colours at half the resolution.
 """
 
 from pathlib import Path
@@ -28,7 +36,7 @@ FINGERPRINTS: dict[Literal["rgb", "gray"], str] = {
     "rgb": "f82febf986ce99788c15bc24ee58043097c481ab06dd42d91905c2495b181380",
     "gray": "16687d4d8b2b51b3e58261883333ca300d9e7b92ba5a8b64bd2141abb7373b9e",
 }
-"""Of the training tiles of all three commands with seed 0, which trained the shipped models, by `data.mode`."""
+"""Of the training tiles of these commands with seed 0, of which the first three trained the gray model."""
 FILTERS = (Image.Resampling.LANCZOS, Image.Resampling.BOX, Image.Resampling.BICUBIC)
 
 
@@ -69,13 +77,56 @@ def of_another_camera(photo: Pixels, generator: np.random.Generator) -> Pixels:
     return planes @ np.linalg.inv(LUMA_AND_CHROMA).T
 
 
-def main(photos: Path, out: Path, *, copies: int = 24, seed: int = 0) -> None:
+def varied(photo: Pixels, generator: np.random.Generator) -> Pixels:
+    """The photograph [H, W, 3], often smaller, often of another camera."""
+    changed = smaller(photo, generator)
+    return of_another_camera(changed, generator) if generator.random() < 0.7 else changed
+
+
+def blurred(plane: Pixels) -> Pixels:
+    """The plane [H, W] with each pixel the mean of its neighbours, weighted 1 2 1 along both axes."""
+    for axis in (0, 1):
+        border = [(0, 0), (0, 0)]
+        border[axis] = 1, 1
+        wide = np.pad(plane, border, mode="edge")
+        before, here, after = (wide.take(np.arange(plane.shape[axis]) + step, axis) for step in range(3))
+        plane = (before + 2 * here + after) / 4
+    return plane
+
+
+def sharpened(photo: Pixels, generator: np.random.Generator) -> Pixels:
+    """A smaller photograph with sharper luma, often with coarse colours; its values may leave 0..255."""
+    factor = generator.uniform(1.5, 4)
+    by = FILTERS[generator.integers(len(FILTERS))]
+    size = tuple(max(40, round(side / factor)) for side in photo.shape[:2])
+    planes = np.stack([resized(photo[..., channel], size, by) for channel in range(3)], axis=-1) @ LUMA_AND_CHROMA.T
+    luma, chroma = planes[..., 0], planes[..., 1:]
+    luma[:] = (luma - 128) * np.exp(generator.uniform(-0.1, 0.5)) + 128 + generator.uniform(-25, 25)
+    chroma *= np.exp(generator.uniform(-0.8, 0.2))
+    amount = generator.uniform(0.2, 1.6)
+    soft = blurred(luma)
+    if generator.random() < 0.5:
+        soft = blurred(blurred(soft))
+    luma += amount * (luma - soft) + generator.normal(size=size) * generator.uniform(0, 2)
+    if generator.random() < 0.7:
+        coarse = tuple(-(-side // 2) for side in size)
+        for plane in (0, 1):
+            step = generator.choice([1, 1.4, 2])
+            few = np.rint(resized(chroma[..., plane], coarse, Image.Resampling.BOX) / step) * step
+            chroma[..., plane] = resized(few, size, Image.Resampling.BILINEAR)
+    else:
+        chroma += generator.normal(size=chroma.shape) * generator.uniform(0, 1)
+    return planes @ np.linalg.inv(LUMA_AND_CHROMA).T
+
+
+def main(photos: Path, out: Path, *, copies: int = 24, sharp: bool = False, seed: int = 0) -> None:
     """Write copies of photographs as PNG files.
 
     Args:
         photos: a folder of photographs.
         out: a folder, to which the copies are added.
-        copies: of each photograph, itself included.
+        copies: of each photograph, itself included; sharp ones do not include it.
+        sharp: write sharp copies.
         seed: of the random choices.
     """
     paths = sorted(path for path in photos.iterdir() if path.is_file())
@@ -85,11 +136,13 @@ def main(photos: Path, out: Path, *, copies: int = 24, seed: int = 0) -> None:
         with Image.open(path) as image:
             photo = np.asarray(image.convert("RGB"), np.float64)
         for copy in range(copies):
-            changed = smaller(photo, generator) if copy else photo
-            if copy and generator.random() < 0.7:
-                changed = of_another_camera(changed, generator)
+            changed = photo
+            if sharp:
+                changed = sharpened(photo, generator)
+            elif copy:
+                changed = varied(photo, generator)
             pixels = np.clip(np.rint(changed), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(out / f"{path.stem}_{copy:02}.png")
+            Image.fromarray(pixels).save(out / f"{path.stem}_{'sharp_' if sharp else ''}{copy:02}.png")
     for mode, known in FINGERPRINTS.items():
         tiles = DataConfig(size=32, cut="tiles", offsets="random", mode=mode, test_fraction=0)
         found = load(out, tiles, "train").fingerprint

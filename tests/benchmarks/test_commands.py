@@ -5,6 +5,7 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -102,8 +103,8 @@ TINY = {
     "tokens.py sizes": "sizes codes.npy",
     "tokens.py decode": "decode model_of_codes codes.npy decoded.png",
     "varied_photos.py": "photos varied --copies 2",
-    "wallpapers.py": "debian wallpapers",
-    "wallpapers.py -budgie": "budgie photographs",
+    "varied_photos.py -sharp": "photos varied --copies 2 --sharp",
+    **{f"wallpapers.py -{name}": f"{name} {name} photographs" for name in get_args(wallpapers.Collection)},
     "video.py": "model_of_clips clips.npz --strips-to strips.png",
 }
 """The smallest arguments of each command, in a folder with tiny data."""
@@ -127,10 +128,10 @@ def tiny(tmp_path_factory):
     save_file(tokens.VQ(300).state_dict(), folder / "model_of_codes" / tokens.WEIGHTS)
     (folder / "photos").mkdir()
     Image.fromarray(rng.integers(0, 256, (160, 144, 3), np.uint8)).save(folder / "photos" / "one.png")
-    (folder / "budgie" / "backgrounds").mkdir(parents=True)
-    for _, path in [*wallpapers.files(folder / "debian").values(), *wallpapers.files(folder / "budgie").values()]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (6, 5, 3), np.uint8)).save(path)
+    for collection in get_args(wallpapers.Collection):
+        for _, path in wallpapers.files(collection, folder / collection).values():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (6, 5, 3), np.uint8)).save(path)
     random_model(small_config((4, 4), num_values=256), torch.float32).save_pretrained(folder / "model")
     clips = small_config((2, 16, 16), 3, "columns", num_values=256)
     random_model(clips, torch.float32).save_pretrained(folder / "model_of_clips")
