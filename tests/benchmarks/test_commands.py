@@ -180,7 +180,8 @@ def test_the_exponents_of_a_page_are_those_that_are_counted():
 @pytest.mark.parametrize(
     ("page", "title", "script", "stored"),
     [
-        ("benchmarks.md", "Other models", "peers.py", ["peers_fashion", "peers_photos", "peers_photos_xeon"]),
+        ("benchmarks.md", "Other models", "peers.py", ["peers_photos", "peers_photos_xeon"]),
+        ("../experiments/EXPERIMENTS.md", "Fashion-MNIST beside", "peers.py", ["peers_fashion"]),
         ("paper_in_miniature.md", "Table 2", "ablation.py", ["ablation_fashion", "ablation_photos"]),
     ],
 )
@@ -192,7 +193,7 @@ def test_a_page_quotes_the_stored_measurements(page, title, script, stored, caps
     rounded = {f"{float(mean):.{n}f} ± {float(error):.{n}f}" for mean, error in printed for n in (2, 3)}
     (section,) = (part for part in (DOCS / page).read_text().split("\n## ") if part.startswith(title))
     quoted = re.findall(r"\d+\.\d+ ± \d+\.\d+", section)
-    assert len(quoted) >= 7
+    assert len(quoted) >= 5
     assert set(quoted) - rounded == set()
 
 
