@@ -133,9 +133,10 @@ def test_no_output_replaces_an_input(axial: Axial):
     for i in range(3):
         Image.fromarray(np.full((4, 4), i, np.uint8)).save(f"images/{i}.png")
     before = {path: path.read_bytes() for folder in ("images", "model") for path in Path(folder).iterdir()}
+    Path("link.png").symlink_to("images/1.png")
     for command in (
         ("score", "model", "images", "--out", "model/config.json"),
-        ("sample", "model", "--out", "model/config.json"),
+        ("complete", "model", "images", "--rows", 2, "--out", "link.png"),
         ("complete", "model", "images", "--rows", 2, "--out", "images/1.png"),
         ("complete", "model", "images", "--mask", "images/2.png", "--out", "images/2.png"),
     ):
@@ -143,7 +144,19 @@ def test_no_output_replaces_an_input(axial: Axial):
         assert status == 2, err
         assert "would be replaced" in err
     np.savetxt("t.csv", np.arange(12).reshape(6, 2), "%d", ",")
+    np.savetxt("other.csv", np.arange(12).reshape(6, 2), "%d", ",")
+    before |= {path: path.read_bytes() for path in (Path("t.csv"), Path("other.csv"))}
     random_model(small_config((2,), num_values=256), torch.float32).save_pretrained("rows")
-    for more in ((), ("--typical", "t.csv"), ("--against", "t.csv")):
-        assert axial("score", "rows", "t.csv", *more, "--out", "t.csv").status == 2
+    assert axial("score", "rows", "t.csv", "--out", "t.csv").status == 2
+    for option in ("--typical", "--against"):
+        assert axial("score", "rows", "t.csv", option, "other.csv", "--out", "other.csv").status == 2
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_an_output_beside_the_data_is_replaced(axial: Axial):
+    random_model(small_config((4, 4), num_values=256), torch.float32).save_pretrained("model")
+    Path("images").mkdir()
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save("images/0.png")
+    for _ in range(2):
+        assert axial("sample", "model", "--count", 1, "--out", "model/s.png").status == 0
+        assert axial("score", "model", "images", "--out", "images/scores.csv").status == 0

@@ -233,7 +233,9 @@ def test_one_image_of_many_channels_is_cut_along_the_axes_that_are_left(tmp_path
     assert data.load(tmp_path / "a.npy", DataConfig(axes="NHW"), "all").shape == (32, 12)
 
 
-@pytest.mark.parametrize("shape", [(6, 3, 8, 12), (6, 1, 8, 8), (6, 4, 8, 12), (6, 5, 3, 8, 12)])
+@pytest.mark.parametrize(
+    "shape", [(6, 3, 8, 12), (6, 1, 8, 8), (6, 4, 8, 12), (6, 5, 3, 8, 12), (6, 5, 1, 8, 12), (6, 1, 5, 8, 12)]
+)
 def test_axes_of_channels_before_rows_are_asked_about(tmp_path, shape):
     np.save(tmp_path / "a.npy", np.zeros(shape, np.uint8))
     with pytest.raises(ValueError, match=r"data\.axes=N.*C"):

@@ -131,11 +131,21 @@ def test_numbers_of_numpy_become_those_of_python():
     config = AxialTransformerConfig(shape=[np.int64(4), 3], num_values=np.int64(17), dim=np.int32(8), heads=2)
     assert config == AxialTransformerConfig(shape=(4, 3), num_values=17, dim=8, heads=2)
     json.dumps(to_json(config))
-    assert AxialTransformerConfig(shape=torch.Size((4, 3)), dim=8).shape == (4, 3)
+    for shape in (torch.Size((4, 3)), np.array([4, 3])):
+        assert AxialTransformerConfig(shape=shape, dim=8).shape == (4, 3)
 
 
 @pytest.mark.parametrize(
-    "fields", [{"heads": True}, {"lowest": 0.5}, {"num_values": 17.0}, {"shape": (4, "3")}, {"shape": 4}, {"dim": None}]
+    "fields",
+    [
+        {"heads": True},
+        {"lowest": 0.5},
+        {"num_values": 17.0},
+        {"shape": (4, "3")},
+        {"shape": 4},
+        {"dim": None},
+        {"dim": np.array([8])},
+    ],
 )
 def test_settings_of_another_type_are_refused(fields):
     with pytest.raises(ValueError, match=rf"model\.{next(iter(fields))}"):

@@ -26,7 +26,9 @@ def refuse_fractions(_: App, __: tuple[str, ...], arguments: ArgumentCollection)
             continue
         for token in argument.tokens:
             if "." in token.value:
-                raise ValueError(f"{token.keyword or argument.name} {token.value} is no whole number")
+                raise ValueError(
+                    f"{token.keyword or argument.name} must be a whole number without a point, not {token.value}"
+                )
 
 
 def make_parser(options: Callable[..., Any] | None, name: str, **more: Any) -> App:

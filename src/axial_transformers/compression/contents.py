@@ -20,7 +20,7 @@ from axial_transformers.compression.description import MODES, Description, HeldA
 from axial_transformers.data import DataConfig, Source, scans, tables
 from axial_transformers.data.arrays import chosen_array, is_batch
 from axial_transformers.data.blocks import Blocks, Sliced, View, channels_last, range_of_array
-from axial_transformers.data.errors import ParsingError
+from axial_transformers.data.errors import ParsingError, say
 from axial_transformers.data.images import SUFFIXES, is_gray16, opened, upright
 from axial_transformers.data.npy import array_names, read_array
 from axial_transformers.data.scans import suffix_of
@@ -242,7 +242,9 @@ def _array_contents(path: Path, config: AxialTransformerConfig, data: DataConfig
 
 def _table_contents(path: Path, config: AxialTransformerConfig, data: DataConfig) -> Contents:
     """Return the columns of numbers of a table; a warning says what is left out."""
-    table = tables.read_table(path, decimal=data.decimal)
+    table = tables.read_table(path, data.label_column, data.decimal)
+    if table.classes is not None:
+        say(f"{path}: left out, since it holds the classes: {data.label_column}")
     names = f": {', '.join(table.titles)}" if table.titles else ""
     columns = counted(len(table.columns), "column")
     said = f"1 table will come back with its {columns} of numbers, as float64 holds them{names}"

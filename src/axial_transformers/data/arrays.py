@@ -21,6 +21,8 @@ from axial_transformers.data.value_range import BYTES, ValueRange, find_range, i
 from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
+MAPPED_FROM = 1 << 28
+"""Bytes of an .npy file whose examples are mapped. Smaller ones are read: then they may be replaced."""
 
 
 def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None) -> Examples:
@@ -109,14 +111,15 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
     names = array_names(path)
     if options.key is None and is_batch(path, names):
         return ()
-    shape, _ = array_header(path, chosen_array(path, names, options), options.decimal)
+    shape, _ = array_header(path, chosen_array(path, names, options), options.label_column, options.decimal)
     axes = name_axes(path, shape, options)
     return tuple(length for letter, length in zip(axes, shape, strict=True) if letter not in "NC")
 
 
 def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
     """Return the array of a file [*A, C], to be cut into blocks."""
-    values = read_array(path, chosen_array(path, array_names(path), options), options.decimal)
+    name = chosen_array(path, array_names(path), options)
+    values = read_array(path, name, options.label_column, options.decimal)
     return _channels_last(values, name_axes(path, values.shape, options))
 
 
@@ -147,7 +150,10 @@ def _read(path: Path, options: DataConfig) -> Examples:
         values = data.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
         values_range = BYTES
     else:
-        values, values_range = _integers(path, read_array(path, chosen_array(path, names, options)), options)
+        array = read_array(path, chosen_array(path, names, options))
+        if array.nbytes < MAPPED_FROM:
+            array = array.copy(order="K")
+        values, values_range = _integers(path, array, options)
     values = _resized(path, values, options)
     labels = read_array(path, "labels") if "labels" in names else None
     return Examples(
@@ -263,8 +269,8 @@ def _two_readings(shape: Sequence[int]) -> tuple[str, ...]:
         if 5 <= last <= 16 and min(second, third) > last:
             return "NHWC", "NTHW"
     if len(shape) == 5 and min(shape[3:]) > 4:
-        if shape[2] in few:
+        if shape[2] in (1, *few):
             return "NTCHW", "NTHWC"
-        if shape[1] in few:
+        if shape[1] in (1, *few):
             return "NCTHW", "NTHWC"
     return ()

@@ -14,8 +14,6 @@ from axial_transformers.data import tables
 from axial_transformers.data.errors import parsing
 
 SUFFIXES = (".npy", ".npz", *tables.SUFFIXES)
-MAPPED_FROM = 1 << 28
-"""Bytes of an .npy file that is mapped; whoever replaces a smaller one meanwhile does no harm."""
 
 
 def array_names(path: Path) -> list[str]:
@@ -26,10 +24,12 @@ def array_names(path: Path) -> list[str]:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
-def array_header(path: Path, name: str, decimal: str | None = None) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def array_header(
+    path: Path, name: str, label_column: str | None = None, decimal: str | None = None
+) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return shape and type of one array."""
     if path.suffix.lower() != ".npz":
-        values = _map(path) if path.suffix.lower() == ".npy" else read_array(path, name, decimal)
+        values = read_array(path, name, label_column, decimal)
         return values.shape, values.dtype
     with parsing(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
         first = npy_format.read_magic(stream) == (1, 0)
@@ -37,26 +37,19 @@ def array_header(path: Path, name: str, decimal: str | None = None) -> tuple[tup
     return shape, dtype
 
 
-def read_array(path: Path, name: str, decimal: str | None = None) -> NDArray[Any]:
-    """Return one array; those of large .npy files are mapped. Of a table, `decimal` is as `read_table` has it."""
+def read_array(path: Path, name: str, label_column: str | None = None, decimal: str | None = None) -> NDArray[Any]:
+    """Return one array; those of .npy files are mapped. The last arguments are those of `read_table`."""
     suffix = path.suffix.lower()
     if suffix in tables.SUFFIXES:
-        return tables.read_table(path, decimal=decimal).values
-    if suffix == ".npy":
-        array: NDArray[Any] = _map(path)
-        return array if path.stat().st_size >= MAPPED_FROM else array.copy(order="K")
+        return tables.read_table(path, label_column, decimal).values
     with parsing(path):
+        if suffix == ".npy":
+            return np.asarray(mapped(lambda mode: np.load(path, mmap_mode=mode, allow_pickle=False)))
         with np.load(path, allow_pickle=False) as arrays:
-            array = arrays[name]
+            array: NDArray[Any] = arrays[name]
         if not isinstance(array, np.ndarray):
             raise ValueError("it is no array")
     return array
-
-
-def _map(path: Path) -> NDArray[Any]:
-    """Return the mapped array of an .npy file."""
-    with parsing(path):
-        return np.asarray(mapped(lambda mode: np.load(path, mmap_mode=mode, allow_pickle=False)))
 
 
 def mapped(map_in: Callable[[Literal["c", "r"]], NDArray[Any]]) -> NDArray[Any]:

@@ -77,7 +77,7 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
             with_decimals[numbers[2]] = title
     if {".", ","} <= with_decimals.keys():
         raise ParsingError(
-            f"{path} has numbers with a comma in column {with_decimals[',']}, with a point in {with_decimals['.']}: set"
+            f"{path} has numbers with a comma in {with_decimals[',']}, with a point in {with_decimals['.']}: set"
             " data.decimal to what stands before decimals; the columns with the other are left out"
         )
     if label_column is not None and classes is None:

@@ -106,7 +106,8 @@ def _parts(
     model: AxialTransformer, x: Tensor, label: Tensor | int | None, cond: Tensor | None
 ) -> Iterator[tuple[Tensor, Conditioning]]:
     conditioning = Conditioning(labels_of(label, len(x)), cond)
-    model.embed_conditioning(len(x), conditioning)  # refuses another number of labels than of examples
+    if any(part is not None and len(part) != len(x) for part in conditioning):
+        model.embed_conditioning(len(x), conditioning)  # raises an error
     size = len(x)
     if x.device.type == "cpu":
         size = PART // (model.config.dim * x.shape[1:].numel() // model.config.channels)

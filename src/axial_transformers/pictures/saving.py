@@ -30,12 +30,21 @@ LOSSLESS = (".npz", ".npy", *SCANS)
 
 
 def require_no_input(out: Path, inputs: Iterable[str | Path | None]) -> None:
-    """Raise ValueError if `out` would replace an input, or a file in one; inputs may be names of other things, too."""
-    if not out.is_file():
+    """Raise ValueError if `out` is an input, or lies in a folder of inputs with other files of its suffix.
+
+    Args:
+        inputs: files and folders; names of other things are no paths that exist.
+    """
+    if not os.path.lexists(out):
         return
+    places = out.resolve(), out.parent.resolve() / out.name  # a link is replaced itself
     for name in inputs:
-        if name is not None and out.resolve().is_relative_to(Path(name).resolve()):
-            raise ValueError(f"out={out} is an input, or a file of {name}, and would be replaced: name another")
+        source = Path(name or "").resolve()
+        if name is None or not any(place.is_relative_to(source) for place in places):
+            continue
+        others = (file for file in source.rglob(f"*{out.suffix}") if file.resolve() not in places)
+        if source.is_file() or any(file.is_file() for file in others):
+            raise ValueError(f"out={out} is one of the files of {name}, and would be replaced: name another")
 
 
 def require_output(out: Path, clips: bool, folder: bool = False, scan: Scan | None = None) -> None:
@@ -146,7 +155,7 @@ def save_images(
     if len({*names}) != len(pictures) or len(names) != len(pictures):
         raise ValueError(f"{folder}: {len(pictures)} images need as many different names, not {brief(names)}")
     for name in names:
-        if Path(name).name != name:
+        if Path(name).name != name or not name.strip("."):
             raise ValueError(f"{folder}: {name} is no name of a file in a folder")
     with folder_written_whole(folder) as aside:
         for name, picture in zip(names, pictures):

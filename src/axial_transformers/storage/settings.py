@@ -1,6 +1,7 @@
 """The bounds of settings, stated in the types of their fields, and one check of them all."""
 
 from collections.abc import Hashable
+from contextlib import suppress
 from functools import cache
 from itertools import chain
 from math import inf
@@ -40,29 +41,28 @@ SHARE = Bounds(least=0, below=1)
 
 
 def check_settings(config: Any, part: str = "") -> None:
-    """Raise ValueError where a field of a dataclass has another type, or is out of its `Bounds` or `Literal` choices.
+    """Raise ValueError where a field of a dataclass is no number, or out of its `Bounds` or `Literal` choices.
 
-    Numbers of NumPy become those of Python, lists become tuples.
+    Numbers of NumPy become those of Python, lists and arrays become tuples.
 
     Args:
         part: goes before the name of the field, such as "training.".
     """
     for name, hint, bounds, choices in _checks(config.__class__):
-        value = getattr(config, name)
+        value = _without_numpy(getattr(config, name))
+        with suppress(TypeError):  # of what is no number, which `typed` refuses
+            if bounds and not bounds.allow(value):
+                raise ValueError(f"{part}{name} must be {bounds}, not {brief(value)}")
         if hint is not None:
-            value = typed(hint, _without_numpy(value), f"{part}{name}")
-            object.__setattr__(config, name, value)  # of a frozen dataclass
-        if bounds and not bounds.allow(value):
-            raise ValueError(f"{part}{name} must be {bounds}, not {brief(value)}")
+            object.__setattr__(config, name, typed(hint, value, f"{part}{name}"))  # of a frozen dataclass
         if choices and value not in choices:
             raise ValueError(f"{part}{name} must be {' or '.join(map(str, choices))}, not {brief(value)}")
 
 
 def _without_numpy(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(map(_without_numpy, value))
-    of_numpy = type(value).__module__ == "numpy"  # which `axial --help` does not import
-    return value.item() if of_numpy and hasattr(value, "item") else value
+    if type(value).__module__ == "numpy":  # which `axial --help` does not import
+        value = value.tolist()
+    return tuple(map(_without_numpy, value)) if isinstance(value, list | tuple) else value
 
 
 @cache

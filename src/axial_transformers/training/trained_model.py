@@ -53,9 +53,9 @@ class TrainedModel:
     """How the training part was read, and its fingerprint."""
 
     @property
-    def inputs(self) -> tuple[str, str | None]:
-        """Return what was read: the folder of the model, and the source of its data, if it is known."""
-        return self.folder, self.source
+    def inputs(self) -> list[str | Path | None]:
+        """Return what was read: files of the model, and the source of its data, if it is known."""
+        return [*Path(self.folder).glob("*.json"), self.source]
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -172,7 +172,7 @@ class TrainedModel:
         """Raise ValueError for a table whose titles are not those of the model in the same order."""
         if self.columns is None or Path(source).suffix.lower() not in tables.SUFFIXES:
             return
-        titles = tables.read_table(Path(source), decimal=self.data.decimal).titles
+        titles = tables.read_table(Path(source), self.data.label_column, self.data.decimal).titles
         if titles is not None and titles != self.columns:
             both = f"the columns {', '.join(titles)}, not {', '.join(self.columns)}"
             raise ValueError(f"{source} has {both}: bring them into this order, or leave out the model")
