@@ -47,7 +47,7 @@ def test_samples_completions_and_bits_of_a_scan_have_its_geometry(axial: Axial, 
     assert "b.dcm is none of" in refused("sample", "model", "--out", "b.dcm")
     known = replace(open_model("model"), source="scan.nii.gz")
     monkeypatch.setattr(trained_model, "open_model", lambda *_: known)
-    argv = ["complete", "model", "volumes.npy", "--frames", 1, "--examples", 2]
+    argv = ["complete", "model", "volumes.npy", "--data.axes", "NDHW", "--frames", 1, "--examples", 2]
     for words in (["sample", "model", "--count", 1, "--out", "s.nii"], [*argv, "--count", 1, "--out", "c.nii.gz"],
                   ["sample", "model", "--count", 2, "--out", "two.nii.gz"]):  # fmt: skip
         done = axial(*words)

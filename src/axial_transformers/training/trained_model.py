@@ -152,6 +152,8 @@ class TrainedModel:
             return None
         if config.num_classes is None:
             raise ValueError(f"labels of {where}: {self.folder} was trained without classes")
+        if examples.labels is None:
+            raise ValueError(f"{where} has no labels, and {self.folder} was trained with labels: {self._classes}")
         numbers = examples.classes_among(self.known_classes, where)
         if not wanted:
             log.info("the labels of %s are used: %s was trained with labels only", where, self.folder)
