@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,11 +75,7 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
         else:
             columns.append(_Column(title if titled else "", *numbers[:2]))
             with_decimals[numbers[2]] = title
-    if {".", ","} <= with_decimals.keys():
-        raise ParsingError(
-            f"{path} has numbers with a comma in {with_decimals[',']}, with a point in {with_decimals['.']}: set"
-            " data.decimal to what stands before decimals; the columns with the other are left out"
-        )
+    _require_one_mark(path, with_decimals)
     if label_column is not None and classes is None:
         say(f"{path} has no column {label_column}, which data.label_column names: its rows have no classes")
     kept = _rows_without_gap(columns, classes)
@@ -90,6 +86,19 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
     if not kept.all():
         say(f"{path}: left out, {counted(len(kept) - int(kept.sum()), 'row')} with a gap")
     return _join_columns(columns, classes, kept)
+
+
+def _require_one_mark(path: Path, titles: Mapping[str, str]) -> None:
+    """Raise ParsingError if one column has a comma before its decimals, and another a point.
+
+    Args:
+        titles: of a column for each mark.
+    """
+    if {".", ","} <= titles.keys():
+        raise ParsingError(
+            f"{path} has numbers with a comma in {titles[',']}, with a point in {titles['.']}: set data.decimal to what"
+            " stands before decimals; the columns with the other are left out"
+        )
 
 
 class _Column(NamedTuple):
