@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import warnings
@@ -16,6 +17,7 @@ import pytest
 import axial_transformers
 from axial_transformers import cli, recipes
 from axial_transformers.cli import COMMANDS, sample
+from axial_transformers.storage.files import written_whole
 from axial_transformers.training import Facts, RunRecord, TrainConfig
 from tests.conftest import Axial
 
@@ -174,6 +176,17 @@ def test_an_interrupt_is_status_130(axial: Axial, monkeypatch):
 
     monkeypatch.setattr(sample, "main", interrupt)
     assert axial("sample", "model").status == 130
+
+
+def test_a_terminated_command_removes_what_it_has_begun(axial: Axial, monkeypatch, tmp_path):
+    def work(options):
+        with written_whole(tmp_path / "x.npz"):
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(sample, "main", work)
+    assert axial("sample", "model").status == 143
+    assert [*tmp_path.glob("*x*")] == []
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize("words", ["--help", "recipes"])

@@ -127,6 +127,18 @@ def test_images_of_every_mode_come_back_as_they_look(tmp_path, suffix):
     assert len(kinds) >= 4
 
 
+def test_a_pgm_with_another_highest_number_returns_as_png(tmp_path, gray):
+    """Pillow writes 255 into each PGM: its numbers would be darker."""
+    pixels = noise(3, 5, high=101)
+    (tmp_path / "source").mkdir()
+    for maxval in (100, 255):
+        (tmp_path / "source" / f"{maxval}.pgm").write_bytes(f"P5 5 3 {maxval}\n".encode() + pixels.tobytes())
+    back = there_and_back(gray, tmp_path / "source", tmp_path / "back")
+    assert sorted(path.name for path in back.iterdir()) == ["100.png", "255.pgm"]
+    for path in back.iterdir():
+        assert image_in(path) == ("L", (5, 3), pixels.tobytes())
+
+
 def test_names_that_are_taken_or_too_long_for_a_png_are_found_another_or_refused(tmp_path, gray):
     source = tmp_path / "source"
     source.mkdir()

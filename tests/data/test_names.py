@@ -1,6 +1,7 @@
 """The name of an example leads back to it in its source: to a file, a row, a clip of frames, a tile or a block."""
 
 import csv
+import pickle
 import tarfile
 import warnings
 from collections.abc import Callable
@@ -277,6 +278,17 @@ def test_a_name_leads_back_to_the_example(tmp_path, write_kind):
             assert np.array_equal(values, expected.reshape(values.shape)), (split, name)
         seen += 1
     assert seen > 1
+
+
+@pytest.mark.parametrize("write_kind", KINDS)
+def test_examples_go_to_other_processes(tmp_path, write_kind):
+    """As workers of a DataLoader need that are spawned."""
+    kind = write_kind(tmp_path)
+    with warnings.catch_warnings(action="ignore"):
+        examples = data.load(kind.source, kind.config, "all")
+    there = pickle.loads(pickle.dumps(examples))
+    assert there.names == examples.names
+    assert np.array_equal(there.values[:], examples.values[:])
 
 
 def test_names_of_an_example_are_those_of_its_source_in_every_split(tmp_path):

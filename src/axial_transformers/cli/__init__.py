@@ -15,7 +15,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError, Group
 
-from axial_transformers.cli.console import INTERRUPTED, USAGE_ERROR, rank_zero_output, show_log
+from axial_transformers.cli.console import INTERRUPTED, USAGE_ERROR, cleanly_terminated, rank_zero_output, show_log
 from axial_transformers.cli.messages import one_line
 from axial_transformers.cli.parsing import HELP, make_parser
 from axial_transformers.recipes import of_own_data
@@ -73,7 +73,7 @@ def command_options(command: str) -> Any:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `axial COMMAND ...`; return the exit status: 0, 1 for an archive that would not pay, 2 for an error.
 
-    It is 130 after Ctrl-C.
+    It is 130 after Ctrl-C, and 143 after SIGTERM.
 
     Users' mistakes are one line on stderr, or a traceback if AXIAL_TRACEBACK is set.
     """
@@ -87,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # names of files may be no text
     show_log()
     try:
-        status = _run(words)
+        with cleanly_terminated():
+            status = _run(words)
         print(end="", flush=True)
         return status
     except KeyboardInterrupt:

@@ -4,6 +4,9 @@ import io
 import logging
 import os
 import shlex
+import signal
+import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -13,8 +16,8 @@ from cyclopts import CycloptsError
 from axial_transformers.cli.messages import in_options, printable
 from axial_transformers.progress import rank, stderr_console
 
-USAGE_ERROR, INTERRUPTED = 2, 130
-"""Exit status after a user's mistake, and after Ctrl-C."""
+USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
+"""Exit status after a user's mistake, after Ctrl-C, and after SIGTERM."""
 
 
 def command(*words: object) -> str:
@@ -47,6 +50,20 @@ def rank_zero_output() -> Iterator[None]:
             yield
     except (CycloptsError, ValueError, OSError):
         raise SystemExit(USAGE_ERROR) from None
+
+
+@contextmanager
+def cleanly_terminated() -> Iterator[None]:
+    """While entered, SIGTERM ends the process as an error does: temporary files are removed."""
+    in_main_thread = threading.current_thread() is threading.main_thread()  # Python takes handlers nowhere else
+    if not in_main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def show_log() -> None:

@@ -21,7 +21,7 @@ from axial_transformers.data import DataConfig, Source, scans, tables
 from axial_transformers.data.arrays import chosen_array, is_batch
 from axial_transformers.data.blocks import Blocks, Sliced, View, channels_last, range_of_array
 from axial_transformers.data.errors import ParsingError, say
-from axial_transformers.data.images import SUFFIXES, is_gray16, opened, upright
+from axial_transformers.data.images import SUFFIXES, has_own_maxval, is_gray16, opened, upright
 from axial_transformers.data.npy import array_names, read_array
 from axial_transformers.data.scans import suffix_of
 from axial_transformers.data.value_range import ValueRange, integers
@@ -152,7 +152,7 @@ def _held_images(pictures: Mapping[str, "_Picture"], taken: set[str]) -> tuple[H
     """Return the names under which images return, none of which is taken, with their modes and sizes."""
     held = list[HeldImage]()
     for name, picture in pictures.items():
-        returned = _returned(name, picture.mode, taken)
+        returned = _returned(name, picture, taken)
         taken.add(returned)
         height, width, _ = picture.shape
         held.append((returned, picture.mode, height, width))
@@ -220,11 +220,12 @@ def _within(values: NDArray[Any], config: AxialTransformerConfig, where: Path) -
     return values.astype(config.range.type)
 
 
-def _returned(name: str, mode: str, taken: set[str]) -> str:
-    """Return the name under which an image returns: its own if its format keeps all values, else one of a .png."""
+def _returned(name: str, picture: _Picture, taken: set[str]) -> str:
+    """Return the name under which an image returns: its own if its format keeps all of it, else one of a .png."""
     path = PurePosixPath(name)
     suffix = path.suffix.lower()
-    if suffix in FORMATS and mode in FORMATS[suffix][1]:
+    kind, modes = FORMATS.get(suffix, ("", ()))
+    if picture.mode in modes and not (kind == "PPM" and has_own_maxval(picture.file)):
         return name
     for returned in (path.with_suffix(".png").as_posix(), f"{name}.png"):
         if returned not in taken and len(os.fsencode(PurePosixPath(returned).name)) < 256:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -204,11 +205,15 @@ def cut(
             indices.append(index)
     blocks = Blocks(parts, block, values, at_random=options.offsets == "random")
 
-    def name(number: int) -> str:
-        part, place = blocks.located(number)
-        return "#".join([names[owners[part]], *map(str, indices[part])]) + _place_name(place, options)
-
+    name = partial(_block_name, blocks, [names[owner] for owner in owners], indices, options)
     return blocks, Names(blocks.numbers, name), np.repeat(owners, blocks.counts)
+
+
+def _block_name(
+    blocks: Blocks, names: Sequence[str], indices: Sequence[tuple[int, ...]], options: DataConfig, number: int
+) -> str:
+    part, place = blocks.located(number)
+    return "#".join([names[part], *map(str, indices[part])]) + _place_name(place, options)
 
 
 def _place_name(place: tuple[np.integer, ...], options: DataConfig) -> str:

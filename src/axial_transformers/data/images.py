@@ -78,10 +78,10 @@ def _unread_part(image: ImageFile.ImageFile) -> str | None:
 def upright(image: ImageFile.ImageFile) -> Image.Image:
     """Decode an opened image, and turn it by its EXIF orientation; the numbers of PGM and PPM are those stored."""
     highest = 65535 if image.mode == "I" else 255
-    maxval = _maxval(image)
+    maxval = _maxval(image) or highest
     image.load()
     ImageOps.exif_transpose(image, in_place=True)
-    if maxval in (0, highest):
+    if maxval == highest:
         return image
     pixels = np.asarray(image)
     return Image.fromarray(np.rint(pixels * (maxval / highest)).astype(pixels.dtype))  # which Pillow has scaled
@@ -91,6 +91,12 @@ def _maxval(image: ImageFile.ImageFile) -> int:
     """Return the highest number that a PGM or PPM file may hold; 0 for other files."""
     arguments = image.tile[0].args if image.format == "PPM" and image.tile and image.mode != "F" else None
     return int(arguments[-1]) if isinstance(arguments, tuple) else 0
+
+
+def has_own_maxval(file: Path) -> bool:
+    """Return whether a PGM or PPM file has another highest number than the 255 that Pillow writes."""
+    with opened(file) as image:
+        return _maxval(image) not in (0, 255)
 
 
 def say_conversion(image: ImageFile.ImageFile) -> None:

@@ -1,6 +1,7 @@
 """Names of examples, made when they are asked for: a string for each of millions of rows takes more than the rows."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from reprlib import repr as brief
 from typing import Any
 
@@ -13,7 +14,7 @@ class Names(Sequence[str]):
 
     Args:
         numbers: [N] of these examples.
-        name: returns the name of a number.
+        name: returns the name of a number; `pickle` must take it, as workers of a DataLoader need.
     """
 
     def __init__(self, numbers: range | NDArray[np.integer], name: Callable[[int], str] = str) -> None:
@@ -66,10 +67,10 @@ def as_names(names: Sequence[str]) -> Names:
 def joined_names(parts: Sequence[tuple[str, Sequence[str]]]) -> Names:
     """Return the names of several parts, one after the other; before each name of a part stands its prefix."""
     starts = np.cumsum([0, *(len(names) for _, names in parts)])
+    return Names(range(starts[-1]), partial(_joined_name, parts, starts))
 
-    def name(number: int) -> str:
-        part = int(np.searchsorted(starts, number, side="right")) - 1
-        prefix, names = parts[part]
-        return prefix + names[number - starts[part]]
 
-    return Names(range(starts[-1]), name)
+def _joined_name(parts: Sequence[tuple[str, Sequence[str]]], starts: NDArray[np.int64], number: int) -> str:
+    part = int(np.searchsorted(starts, number, side="right")) - 1
+    prefix, names = parts[part]
+    return prefix + names[number - starts[part]]
