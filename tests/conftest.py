@@ -78,8 +78,10 @@ def seed() -> None:
 
 @pytest.fixture
 def axial(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Axial:
-    """The command line, within this process; its archives try two steps of the weights only."""
+    """The command line, within this process; its archives try two steps of the weights only, by few examples."""
     monkeypatch.setattr(rounding, "MULTIPLIERS", (1.0, 0.5))
+    monkeypatch.setattr(rounding, "MULTIPLIERS_OF_CHANGES", (1.0, 0.5))
+    monkeypatch.setattr(rounding, "SAMPLE", 48)
 
     def run(*argv: object) -> Outcome:
         capsys.readouterr()

@@ -79,7 +79,9 @@ def test_processes_that_share_a_model_hold_shards_of_it_and_compute_the_same(tmp
     assert [(status, err) for status, _, err in fork(2, in_shards, tmp_path)] == [(0, "")] * 2
 
 
-@pytest.mark.parametrize("shard", [False, True], ids=["copies", "shards"])
+@pytest.mark.parametrize(
+    "shard", [pytest.param(False, marks=pytest.mark.slow, id="copies"), pytest.param(True, id="shards")]
+)
 def test_each_kind_of_block_is_one_graph_after_the_first_step(tmp_path, shard):
     """No bucket of DDP cuts a block, nor does a hook of FSDP. Rows are masked or not, columns masked: three kinds."""
     training = replace(IN_SHARDS, accumulate=2, compile=True, shard=shard, checkpoint_blocks=True)

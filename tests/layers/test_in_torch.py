@@ -170,8 +170,18 @@ class Autocast(nn.Module):
             return self.layer(x)
 
 
-@pytest.mark.parametrize("name", FROZEN)
-@pytest.mark.parametrize(("kind", "sizes"), [("float32", EXAMPLE), ("bfloat16", (2, 32, 4)), ("autocast", EXAMPLE)])
+@pytest.mark.parametrize(
+    ("name", "kind", "sizes"),
+    [
+        *((name, "float32", EXAMPLE) for name in FROZEN),
+        ("rotary alone", "bfloat16", (2, 32, 4)),
+        ("FullAttention", "autocast", EXAMPLE),
+        pytest.param("FullAttention", "bfloat16", (2, 32, 4), marks=pytest.mark.slow),
+        pytest.param("drop_path", "bfloat16", (2, 32, 4), marks=pytest.mark.slow),
+        pytest.param("drop_path", "autocast", EXAMPLE, marks=pytest.mark.slow),
+        pytest.param("rotary alone", "autocast", EXAMPLE, marks=pytest.mark.slow),
+    ],
+)
 def test_no_size_or_divisor_is_frozen_in_exported_layers(name, kind, sizes):
     torch.manual_seed(0)
     layer, dtype = FROZEN[name](), torch.bfloat16 if kind == "bfloat16" else torch.float32

@@ -123,7 +123,7 @@ def test_a_bias_of_minus_infinity_excludes_a_key_and_has_no_gradient():
     assert not sides[0][0][0, 3, 0].any()
 
 
-@pytest.mark.parametrize(("groups", "programs"), [((1, 1, 1), 1), ((1, 1, 1), 3), ((2, 1, 2), 512), ((1, 2, 1), 3)])
+@pytest.mark.parametrize(("groups", "programs"), [((1, 1, 1), 1), ((2, 1, 2), 512), ((1, 2, 1), 3)])
 def test_the_gradient_of_a_bias_is_a_sum_over_all_that_share_it(groups, programs, monkeypatch):
     monkeypatch.setattr(triton_kernels, "PROGRAMS", programs)
     q, k, v, grad = (normal(2, 2, 3, 2, 2).float() for _ in range(4))
@@ -153,6 +153,7 @@ def test_second_derivatives_are_those_of_the_formula():
         assert_near(got, right, torch.float32)
 
 
+@pytest.mark.slow
 def test_the_operators_have_implementations_without_values():
     q, k = (normal(1, 2, 3, 1, 4).float().requires_grad_() for _ in range(2))
     v = normal(1, 2, 3, 1, 5).float().requires_grad_()
