@@ -7,7 +7,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from axial_transformers.ops import elementwise
 from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu, shift, shifted_copies
-from axial_transformers.ops.operators import has_engine
+from axial_transformers.ops.operators import HAS_ENGINE
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
 
@@ -81,7 +81,7 @@ def test_the_definition_of_kept_numbers_is_splitmix64(monkeypatch):
         assert elementwise._kept(torch.empty(11), dropped).tolist() == expected
 
 
-@pytest.mark.skipif(not has_engine(), reason="the engine is not compiled")
+@pytest.mark.skipif(not HAS_ENGINE, reason="the engine is not compiled")
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_compiled_kernels_compute_what_torch_does_and_drop_the_same_numbers(dtype, monkeypatch):
     """More than one unit of work, and a last vector that is not full."""

@@ -21,13 +21,13 @@ from axial_transformers.ops import (
 )
 from axial_transformers.ops.attention_call import AttentionCall, normalised, packed_call, unpacked
 from axial_transformers.ops.backends import attend as attend_call, choose, explain
-from axial_transformers.ops.operators import has_engine
+from axial_transformers.ops.operators import HAS_ENGINE
 from axial_transformers.ops.positions import rotation_table
 from tests import attention_reference as reference
 from tests.forced_backend import forced
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
-needs_engine = pytest.mark.skipif(not has_engine(), reason="the engine is not compiled")
+needs_engine = pytest.mark.skipif(not HAS_ENGINE, reason="the engine is not compiled")
 
 
 def attend(q, k, v, axis, causal=False, bias=None, present=None):
@@ -84,7 +84,7 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
 
 
 @needs_engine
-@pytest.mark.skipif(not (has_engine() and library().multiplies_pairs), reason="no instructions for pairs of bfloat16")
+@pytest.mark.skipif(not (HAS_ENGINE and library().multiplies_pairs), reason="no instructions for pairs of bfloat16")
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("length", "heads", "groups", "width", "value_width"),
@@ -311,12 +311,12 @@ TABLES = tuple(torch.zeros(127, 1, 4) for _ in range(3))
     ],
 )
 def test_each_backend_takes_a_call_or_says_why_it_refuses(backend, asked, reason, monkeypatch):
-    monkeypatch.setattr(engine_attention, "has_engine", lambda: True)
+    monkeypatch.setattr(engine_attention, "HAS_ENGINE", True)
     found = backend.refuses(asked)
     assert found is None if reason is None else reason in found
     with torch.no_grad():
         assert sdpa.refuses(call(64, bias=BIAS, **ON_CPU)) is None
-    monkeypatch.setattr(engine_attention, "has_engine", lambda: False)
+    monkeypatch.setattr(engine_attention, "HAS_ENGINE", False)
     for compiled in (engine_attention, engine_relative):
         assert compiled.refuses(asked) is not None
 

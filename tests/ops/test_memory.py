@@ -16,13 +16,13 @@ import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.ops import engine_attention
 from axial_transformers.ops.axial_attention import position_sensitive_attention
-from axial_transformers.ops.operators import has_engine
+from axial_transformers.ops.operators import HAS_ENGINE
 from axial_transformers.ops.positions import rotation_table
 from tests.fuzz.processes import Forked
 from tests.ops.test_opcheck import OPERATORS
 
 Options = axial.AttentionOptions
-pytestmark = pytest.mark.skipif(not has_engine(), reason="the engine is not compiled")
+pytestmark = pytest.mark.skipif(not HAS_ENGINE, reason="the engine is not compiled")
 
 
 def wrong(x: Tensor) -> Iterator[tuple[str, Tensor]]:

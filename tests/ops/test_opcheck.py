@@ -13,9 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import axial_transformers
 from axial_transformers.ops import elementwise, engine_attention, engine_relative, sdpa
 from axial_transformers.ops.attention_call import AttentionCall
-from axial_transformers.ops.operators import has_engine
+from axial_transformers.ops.operators import HAS_ENGINE
 
-needs_engine = pytest.mark.skipif(not has_engine(), reason="the engine is not compiled")
+needs_engine = pytest.mark.skipif(not HAS_ENGINE, reason="the engine is not compiled")
 
 
 def random(*shape: int) -> Tensor:

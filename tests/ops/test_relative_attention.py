@@ -10,9 +10,9 @@ from axial_transformers.layers.position_sensitive import PositionSensitiveAxialA
 from axial_transformers.ops import engine_attention, engine_relative
 from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.axial_attention import position_sensitive_attention
-from axial_transformers.ops.operators import has_engine
+from axial_transformers.ops.operators import HAS_ENGINE
 
-needs_engine = pytest.mark.skipif(not has_engine(), reason="the engine is not compiled")
+needs_engine = pytest.mark.skipif(not HAS_ENGINE, reason="the engine is not compiled")
 
 
 def inputs(shape, heads, width, value_width, rows, tables):

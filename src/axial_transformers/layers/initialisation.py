@@ -52,7 +52,7 @@ class LayerNorm(nn.LayerNorm):
 
 def normal_table(*shape: int) -> nn.Parameter:
     """Return a table, normal with standard deviation 1 / sqrt(width)."""
-    return nn.Parameter(torch.randn(*shape) / sqrt(shape[-1]))
+    return nn.Parameter(torch.randn(*shape).div_(sqrt(shape[-1])))
 
 
 def randomise(module: nn.Module, generator: torch.Generator | None = None) -> None:

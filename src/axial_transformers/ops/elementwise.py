@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from axial_transformers.engine import library, parallel_ranges
-from axial_transformers.ops.operators import cpu_operator, has_engine, pointer
+from axial_transformers.ops.operators import HAS_ENGINE, cpu_operator, pointer
 from axial_transformers.ops.torch_private import is_differentiated, is_recorded, is_transformed
 
 STEEPNESS = 1.702
@@ -188,7 +188,7 @@ def _drop(
 def _pays(x: Tensor) -> bool:
     """Return True where the engine takes a tensor and is faster than torch."""
     kinds = torch.float32, torch.bfloat16
-    return type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM and has_engine()
+    return type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM and HAS_ENGINE
 
 
 def _run_engine(

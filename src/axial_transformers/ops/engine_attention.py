@@ -18,10 +18,10 @@ from axial_transformers.ops import torch_attention, torch_relative
 from axial_transformers.ops.attention_call import AttentionCall, Packing, unpacked
 from axial_transformers.ops.line_groups import line_bias, line_mask
 from axial_transformers.ops.operators import (
+    HAS_ENGINE,
     TABLES,
     check_memory,
     cpu_operator,
-    has_engine,
     integers,
     line_strides,
     pointer,
@@ -56,7 +56,7 @@ def engine_refuses(call: AttentionCall, keys: int) -> str | None:
     q = call.q
     if q.device.type != "cpu":
         return "the engine runs on a CPU"
-    if not has_engine():
+    if not HAS_ENGINE:
         return "the engine is not compiled"
     if is_wrapper(q):
         return "the engine reads memory, which a tensor of another class may lack"

@@ -22,10 +22,8 @@ from axial_transformers.ops.torch_private import tree_leaves
 LIBRARY = torch.library.Library("axial_transformers", "FRAGMENT")
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def has_engine() -> bool:
-    """Return True if the engine is compiled."""
-    return library() is not None
+HAS_ENGINE = library() is not None
+"""The engine is compiled. torch.compile takes it as a constant, and does not look into the library."""
 
 
 def pointer(x: Tensor | None) -> c_void_p:
