@@ -485,7 +485,8 @@ def test_attributes_of_netcdf_may_say_that_bytes_have_no_sign(tmp_path, monkeypa
         ({"missing_value": np.array([-1, 7], np.int16)}, "missing_value says that 7 stands for"),
         ({"_FillValue": np.int16(-1), "_Unsigned": "true"}, "_FillValue says that 65535 stands for"),
         ({"valid_range": [0, 10]}, "valid numbers are from 0 to 10"),
-        ({"valid_max": 10}, "valid numbers are from None to 10"),
+        ({"valid_max": 10}, "valid numbers are from -inf to 10"),
+        ({"valid_range": np.array([0, -6], np.int16), "_Unsigned": "true"}, "valid numbers are from 0 to 65530"),
     ],
 )
 def test_numbers_that_stand_for_missing_ones_are_read_and_that_is_said(tmp_path, attributes, said):
@@ -494,6 +495,25 @@ def test_numbers_that_stand_for_missing_ones_are_read_and_that_is_said(tmp_path,
     with pytest.warns(UserWarning, match=said):
         scan = read_scan(_netcdf(tmp_path / "a.nc", values, ("y", "x"), **attributes))
     assert np.array_equal(scan.values.astype(np.int16), values)
+
+
+def test_nothing_is_said_of_numbers_without_a_sign_that_are_valid(tmp_path, recwarn):
+    values = np.array([[0, 7], [40_000, 65_535]], np.uint16)
+    valid = np.array([0, -1], np.int16)
+    scan = read_scan(_netcdf(tmp_path / "a.nc", values.view(np.int16), ("y", "x"), valid_range=valid, _Unsigned="true"))
+    assert np.array_equal(scan.values, values)
+    assert not recwarn
+
+
+def test_texts_of_matlab_are_no_arrays(tmp_path):
+    values = _values(3, 4, 5)
+    with h5py.File(tmp_path / "a.mat", "w", userblock_size=512) as file:
+        for name, stored, kind in (("v", values.T, "int16"), ("note", np.array([[104], [105]], np.uint16), "char")):
+            file[name] = stored
+            file[name].attrs["MATLAB_class"] = np.bytes_(kind)
+    _agree(read_scan(tmp_path / "a.mat"), values, "DHW")
+    with pytest.raises(ValueError, match=r"1 arrays \(v\)"):
+        read_scan(f"{tmp_path}/a.mat::note")
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -1,6 +1,7 @@
 """HDF5, NetCDF 4, MATLAB 7.3 and Zarr: one array of a file, with the names of its axes and the scale of its values."""
 
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,11 @@ def read_hdf5(path: Path, name: str = "") -> Scan:
         raise ParsingError(f"{path} is no HDF5, as NetCDF 4 and MATLAB 7.3 are, or is damaged: convert or replace it")
     file = h5py.File(path, "r")  # open as long as its dataset
     file.visititems(lambda place, member: datasets.update({place: member}))
-    datasets = {place: member for place, member in datasets.items() if isinstance(member, h5py.Dataset)}
+    datasets = {
+        place: member
+        for place, member in datasets.items()
+        if isinstance(member, h5py.Dataset) and member.attrs.get("MATLAB_class") != b"char"  # texts, stored as numbers
+    }
     scales = {place for place, dataset in datasets.items() if dataset.is_scale}
     chosen = datasets[chosen_array(path, name, datasets, scales)]
     axes = [] if chosen.shape is None else [_axis_name(axis) for axis in chosen.dims]
@@ -159,14 +164,22 @@ def _say_missing(values: Any, attributes: Mapping[str, Any]) -> None:
         if numbers.dtype.kind not in "iuf":  # xarray writes NaN into Zarr as text
             continue
         if known is not None:
-            if {numbers.dtype.kind, known.dtype.kind} == {"i", "u"} and numbers.itemsize == known.itemsize:
-                numbers = numbers.astype(known.dtype)
+            numbers = _as_stated(numbers, known.dtype)
             numbers = numbers[np.isin(numbers, known)]
         if numbers.size:
             say(f"{name} says that {numbers[0]} stands for what is missing: it is read like other numbers")
-    low, high = attributes.get("valid_range", (attributes.get("valid_min"), attributes.get("valid_max")))
-    if known is not None and ((low is not None and known.min() < low) or (high is not None and known.max() > high)):
+    if known is None:
+        return
+    valid = attributes.get("valid_range", (attributes.get("valid_min", -inf), attributes.get("valid_max", inf)))
+    low, high = (_as_stated(np.asarray(number), known.dtype) for number in valid)
+    if np.any(known < low) or np.any(known > high):
         say(f"its valid numbers are from {low} to {high}: others are read like these")
+
+
+def _as_stated(numbers: NDArray[Any], stated: np.dtype[Any]) -> NDArray[Any]:
+    """Return numbers of an attribute in the type that is stated for the values, if only the sign sets them apart."""
+    other_sign = {numbers.dtype.kind, stated.kind} == {"i", "u"} and numbers.itemsize == stated.itemsize
+    return numbers.astype(stated) if other_sign else numbers
 
 
 def _name_axes(names: Sequence[str], shape: Sequence[int]) -> str:
