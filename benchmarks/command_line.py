@@ -6,6 +6,8 @@ from typing import Any
 
 from cyclopts import App, Parameter
 
+from axial_transformers.cli.parsing import refuse_fractions
+
 
 def run_command(
     *commands: Callable[..., Any], description: str | None = None, argv: Sequence[str] | None = None
@@ -19,6 +21,7 @@ def run_command(
         help=description,
         help_format="plaintext",
         default_parameter=Parameter(consume_multiple=True, negative_iterable=()),
+        config=refuse_fractions,
         version_flags=(),
         result_action="return_value",
     )
