@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from axial_transformers.cli import COMMANDS
-from tests.conftest import Axial
+from axial_transformers.recipes import prepare
+from tests.conftest import TINY, Axial
 from tests.launching import launch
 from tests.small_models import archiving_model
 
@@ -42,6 +43,16 @@ def test_a_mistake_is_said_by_the_first_process_alone(axial: Axial, monkeypatch,
             monkeypatch.setenv(name, str(value))
         status, _, err = axial(*words)
         assert (status, "--halp" in err) == (2, rank == 0)
+
+
+def test_each_process_says_that_it_has_lost_another(axial: Axial, monkeypatch):
+    def lose(*given: object, **options: object) -> None:
+        raise ConnectionError("process 1 of 2 has lost another")
+
+    monkeypatch.setattr(prepare.Prepared, "train", lose)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    status, _, err = axial("train", "digits", *TINY)
+    assert (status, err.splitlines()[-1]) == (2, "axial train: process 1 of 2 has lost another")
 
 
 @pytest.mark.parametrize("torchrun", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -41,13 +41,15 @@ def print_rows(rows: Mapping[str, str], title: str = "", line: Callable[[str], N
 
 @contextmanager
 def rank_zero_output() -> Iterator[None]:
-    """While all processes do the same, let only the first one of a machine print, errors included."""
+    """While all processes do the same, let only the first one of a machine print, also what is wrong for all."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
         yield
         return
     try:
         with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
             yield
+    except ConnectionError:  # that another process is lost, each says itself: it may be the first one
+        raise
     except (CycloptsError, ValueError, OSError):
         raise SystemExit(USAGE_ERROR) from None
 
