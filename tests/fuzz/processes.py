@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class Forked:
-    """A process that does some work; its status is 0, or 1 after an error."""
+    """A process that does some work; its status is 0, that of a SystemExit, or 1 after another error."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._read, self._write = os.pipe()
@@ -31,6 +31,8 @@ class Forked:
         try:
             work()
             os._exit(0)
+        except SystemExit as left:
+            os._exit(int(left.code or 0))
         except BaseException:
             traceback.print_exc()
         finally:

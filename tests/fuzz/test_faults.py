@@ -41,7 +41,7 @@ COMMANDS = {
 }
 GIVEN = ("images.npz", "model", "pictures", "pictures.axl")
 FAULTS = {
-    "kill": (-signal.SIGKILL,), "terminate": (-signal.SIGTERM, 130), "file size": (), "memory": (-signal.SIGABRT,),
+    "kill": (-signal.SIGKILL,), "terminate": (-signal.SIGTERM, 130, 143), "file size": (), "memory": (-signal.SIGABRT,),
 }  # fmt: skip
 """Statuses besides 0 and 2."""
 TIMES = 3
