@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.pictures.display import Look, Pixels, for_display, marks_for_display, unseen, with_alpha
+from axial_transformers.pictures.display import Look, for_display, marks_for_display, unseen, with_alpha
 from axial_transformers.pictures.grids import WIDTH, above, beside, contact_sheet, enlargement, image_gap
 from axial_transformers.pictures.saving import MOVIES, save_movie, save_picture
 
@@ -38,7 +38,7 @@ def completion_sheet(
     known: NDArray[np.integer],
     mask: NDArray[np.bool_],
     filled: NDArray[np.integer],
-    look: Look = Look(),
+    look: Look,
     *,
     scale: int | None = None,
     strips: bool | None = None,
@@ -73,7 +73,7 @@ def _tiles(
     mask: NDArray[np.bool_],
     filled: NDArray[np.integer],
     look: Look,
-) -> Pixels:
+) -> NDArray[np.uint8]:
     whole = with_alpha(for_display(known, look))
     given = whole
     if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown

@@ -13,12 +13,12 @@ from axial_transformers.data.kinds import is_clip, kind_of
 
 Palette = Literal["auto", "gray", "categories"]
 """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
-Pixels = NDArray[np.uint8]
 
 HEAT = ("#14171f", "#3b1f6b", "#a3306f", "#ef6a3a", "#fce58a")
 UNSEEN = "#8b93a340"
 
-MAX_CATEGORIES, BYTE = 12, 256
+MAX_CATEGORIES = 12
+BYTE = 256
 PERCENTILES = 0.5, 99.5
 BETWEEN = 160  # the shade between slices
 _CATEGORIES = (
@@ -69,13 +69,16 @@ class Look:
         return self.lowest, self.lowest + self.num_values - 1
 
     @classmethod
-    def of(cls, described: Any, axes: str | None) -> Self:
+    def of(cls, config: Any, axes: str | None) -> Self:
         """Return the look of the values of a model's configuration."""
-        grid = getattr(described, "grid", None)
-        series = kind_of(described, axes) == "series"
-        width = described.highest - described.lowest + 1
-        look = cls(width, described.lowest, axes=axes, grid=grid and Grid(*grid), series=series)
-        return replace(look, modelled=described.num_values)
+        return cls(
+            num_values=config.highest - config.lowest + 1,
+            lowest=config.lowest,
+            axes=axes,
+            grid=config.floats,
+            modelled=config.num_values,
+            series=kind_of(config, axes) == "series",
+        )
 
     def over_time(self, positions: NDArray[Any]) -> NDArray[Any]:
         """Return a series [N, *A, 1] of two axes as sequences [N, L, channels]; other positions as they are."""
@@ -137,24 +140,17 @@ def for_display(values: NDArray[np.integer], look: Look = Look()) -> NDArray[np.
         values = in_a_strip(values)
     if _are_categories(values, look):
         if axes == 1:
-            values = np.stack([as_row(example) for example in values])
+            values = as_rows(values)
         return _category_colours(look.num_values)[values[..., 0].astype(np.int64) - look.lowest]
     if axes == 1:
         ends = look.grid.floats(np.array([low, high])).tolist() if look.grid else (low, high)
         return line_plots((values.astype(float) - low) / (high - low), *(f"{end:.6g}" for end in ends))
-    values = _colours(values)
-    if (low, high) != (0, 255):
-        stretched = (np.asarray(values, np.float32) - low) * (255 / (high - low))
-        values = np.rint(np.clip(stretched, 0, 255))
-    shown = values.astype(np.uint8)
+    stretched = (_colours(values).astype(np.float32) - low) * (255 / (high - low))
+    shown = np.rint(np.clip(stretched, 0, 255)).astype(np.uint8)
     return shown if shown.shape[-1] == 3 else shown[..., 0]
 
 
-def marks_for_display(
-    marks: NDArray[np.bool_],
-    width: int,
-    look: Look = Look(),
-) -> NDArray[np.bool_]:
+def marks_for_display(marks: NDArray[np.bool_], width: int, look: Look = Look()) -> NDArray[np.bool_]:
     """Return marks of positions [*A] at the pixels of `for_display`."""
     if look.series and marks.ndim == 2:
         marks = look.over_time(marks[None, ..., None])[0].all(axis=-1)
@@ -184,9 +180,10 @@ def joined(slices: list[NDArray[Any]], fill: int = BETWEEN) -> NDArray[Any]:
     return page
 
 
-def as_row(positions: NDArray[Any]) -> NDArray[Any]:
-    """Return a sequence [L, ...] as cells [H, L, ...]."""
-    return positions[None].repeat(max(1, len(positions) // 16), axis=0)
+def as_rows(positions: NDArray[Any]) -> NDArray[Any]:
+    """Return sequences [N, L, ...] as cells [N, H, L, ...]."""
+    height = max(1, positions.shape[1] // 16)
+    return positions[:, None].repeat(height, axis=1)
 
 
 def with_alpha(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -196,7 +193,7 @@ def with_alpha(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.concatenate([pictures, np.full_like(pictures[..., :1], 255)], axis=-1)
 
 
-def heat(levels: NDArray[np.floating]) -> Pixels:
+def heat(levels: NDArray[np.floating]) -> NDArray[np.uint8]:
     """Return levels 0..1 [...] as colours uint8 [..., 4], from dark to bright."""
     knots = np.linspace(0, 1, len(HEAT))
     anchors = zip(*(ImageColor.getcolor(stop, "RGBA") for stop in HEAT))
@@ -204,7 +201,7 @@ def heat(levels: NDArray[np.floating]) -> Pixels:
     return np.stack(channels, axis=-1).round().astype(np.uint8)
 
 
-def unseen(pixels: Pixels, where: NDArray[np.bool_]) -> Pixels:
+def unseen(pixels: NDArray[np.uint8], where: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Cover pixels [..., H, W, 4] where a mask [H, W] is true."""
     return np.where(where[..., None], np.array(ImageColor.getcolor(UNSEEN, "RGBA"), np.uint8), pixels)
 
@@ -234,10 +231,8 @@ def line_plots(
     """Return sequences [N, L, C], levels 0..1, as plots."""
     length = levels.shape[1]
     width = min(WIDEST_PLOT, length * (round(PLOT_WIDTH / length) or 1))
-    plots = np.zeros((len(levels), PLOT_HEIGHT, width, 3), np.uint8)
-    for plot, example in zip(plots, np.clip(levels, 0, 1)):
-        plot[:] = _plot(example, width, low, high)
-    return plots
+    plots = [_plot(example, width, low, high) for example in np.clip(levels, 0, 1)]
+    return np.array(plots, np.uint8).reshape(-1, PLOT_HEIGHT, width, 3)
 
 
 def _plot(
@@ -258,6 +253,6 @@ def _plot(
     across = (np.arange(len(levels)) + 0.5) * (width / len(levels))
     down = margin + (1 - levels) * (height - 2 * margin)
     for line, colour in zip(down.T, _LINES):
-        points = np.stack([across, line], axis=1)
-        draw.line(points.ravel().tolist(), fill=colour, width=2 * _FINER - 1, joint="curve")
+        points = np.stack([across, line], axis=1).ravel()
+        draw.line(points.tolist(), fill=colour, width=2 * _FINER - 1, joint="curve")
     return np.asarray(paper.reduce(_FINER))

@@ -5,15 +5,19 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from axial_transformers.pictures.display import Look, for_display, heat
 
-WIDTH, MAX_HEIGHT = 512, 4096
+WIDTH = 512
+MAX_HEIGHT = 4096
 LETTER = (7, 14)
-NARROWEST, NAMES = 96, 320
-"""Width of a page at least, and of one with names of axes."""
-_SIZE, _INK = 12, "#14171f"
+NARROWEST = 96
+"""Width of a page at least."""
+NAMES = 320
+"""Width of a page with names of axes at least."""
+_SIZE = 12
+_INK = "#14171f"
 
 
 def image_grid(
@@ -28,7 +32,7 @@ def image_grid(
         ValueError: no examples.
     """
     pictures = for_display(values, look)
-    count, height, width, *colours = pictures.shape
+    count, height, width = pictures.shape[:3]
     if not count:
         raise ValueError("there are no examples to show")
     if columns is None:
@@ -38,7 +42,7 @@ def image_grid(
         scale = enlargement(columns * width, -(-count // columns) * height)
     gap = image_gap(scale)
     sheet = contact_sheet(pictures, columns, scale, gap, background=255)
-    page = Image.fromarray(np.pad(sheet, [(gap, gap)] * 2 + [(0, 0)] * len(colours), constant_values=255))
+    page = ImageOps.expand(Image.fromarray(sheet), gap, "white")
     if not look.is_volume(values.ndim - 2) or page.width < NAMES:
         return page
     depth, row, column = list((look.axes or "DHW").replace("C", "")[-3:])
@@ -62,19 +66,19 @@ def image_gap(scale: int) -> int:
 def contact_sheet(
     pictures: NDArray[np.uint8],
     columns: int,
-    scale: int = 1,
-    gap: int = 0,
+    scale: int,
+    gap: int,
     background: int = 0,
 ) -> NDArray[np.uint8]:
-    """Return images [N, H, W] or [N, H, W, C] side by side, as one."""
+    """Return images [N, H, W] or [N, H, W, C] side by side, as one, with a gap of at least one pixel."""
     count, height, width, *channels = pictures.shape
     rows = -(-count // columns)
     tall = height * scale + gap
     wide = width * scale + gap
     tiles = np.full((rows * columns, tall, wide, *channels), background, np.uint8)
-    tiles[:count, : tall - gap, : wide - gap] = pictures.repeat(scale, 1).repeat(scale, 2)
+    tiles[:count, :-gap, :-gap] = pictures.repeat(scale, 1).repeat(scale, 2)
     sheet = tiles.reshape(rows, columns, tall, wide, *channels).swapaxes(1, 2)
-    return sheet.reshape(rows * tall, columns * wide, *channels)[: rows * tall - gap, : columns * wide - gap]
+    return sheet.reshape(rows * tall, columns * wide, *channels)[:-gap, :-gap]
 
 
 def above(picture: Image.Image, titles: Sequence[tuple[str, float]]) -> Image.Image:
@@ -100,7 +104,7 @@ def with_scale(picture: Image.Image, highest: float) -> Image.Image:
     text = LETTER[1] + 2
     page = _on_paper(picture, bottom=6 + bar + text)
     ramp = heat(np.linspace(0, 1, picture.width)[None].repeat(bar, 0))
-    page.paste(Image.fromarray(ramp).convert("RGB"), (0, picture.height + 6))
+    page.paste(Image.fromarray(ramp), (0, picture.height + 6))
     middle = picture.height + 6 + bar + text / 2
     _write(page, (0, middle), "0", "lm")
     _write(page, (picture.width / 2, middle), f"{highest / 2:.3g}", "mm")

@@ -16,8 +16,7 @@ from axial_transformers.data.tiles import corner_of
 from axial_transformers.pictures import html
 from axial_transformers.pictures.display import (
     Look,
-    Pixels,
-    as_row,
+    as_rows,
     for_display,
     heat,
     in_a_strip,
@@ -173,15 +172,15 @@ def under_examples(
     for start in range(0, len(values), columns):
         row = slice(start, start + columns)
         shown = image_grid(values[row], columns, scale, look)
-        below = Image.fromarray(contact_sheet(heated[row], columns, scale or 1, gap))
+        below = Image.fromarray(contact_sheet(heated[row], columns, scale or 1, gap, background=255))
         height = below.height if scale else max(12, shown.height // 8)
         strips += [shown, below.resize((shown.width - 2 * gap, height), Image.Resampling.NEAREST)]
-    page = Image.new("RGBA", (strips[0].width, sum(strip.height for strip in strips)), "white")
+    page = Image.new("RGB", (strips[0].width, sum(strip.height for strip in strips)), "white")
     top = 0
     for strip in strips:
-        page.alpha_composite(strip.convert("RGBA"), ((page.width - strip.width) // 2, top))
+        page.paste(strip, ((page.width - strip.width) // 2, top))
         top += strip.height
-    return with_scale(page.convert("RGB"), hottest(look))
+    return with_scale(page, hottest(look))
 
 
 def hottest(look: Look) -> int:
@@ -189,7 +188,7 @@ def hottest(look: Look) -> int:
     return math.ceil(math.log2(look.modelled or look.num_values))
 
 
-def heat_colours(bits: NDArray[np.floating], look: Look) -> Pixels:
+def heat_colours(bits: NDArray[np.floating], look: Look) -> NDArray[np.uint8]:
     """Return the bits [B, *A, C] as colours uint8 [B, H, W, 4]."""
     bits = look.over_time(bits)
     axes = bits.ndim - 2
@@ -200,5 +199,5 @@ def heat_colours(bits: NDArray[np.floating], look: Look) -> Pixels:
     if axes == 3:
         levels = in_a_strip(levels)
     if axes == 1:
-        levels = np.stack([as_row(example) for example in levels])
+        levels = as_rows(levels)
     return heat(levels)

@@ -17,11 +17,13 @@ from PIL import Image
 
 from axial_transformers.progress import NamedProgress
 
-MAX_FILES, MAX_VALUES = 2000, 1 << 26
+MAX_FILES = 2000
+MAX_VALUES = 1 << 26
 """Files, and values in files or on a sheet, that are coded: the bytes of more are estimated."""
 MAX_SLOW = 1 << 23
 """Values that JPEG XL codes by effort 10, in one to four minutes."""
-QUICK, SLOW = "JPEG XL effort 9", "JPEG XL effort 10"
+QUICK = "JPEG XL effort 9"
+SLOW = "JPEG XL effort 10"
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,6 @@ class _Way:
             step = max(step, -(-len(self.images) // MAX_FILES))
         return replace(self, images=self.images[::step])
 
-    def cut(self, values: int) -> "_Way":
-        """Return the middle rows of images that have more values."""
-        return replace(self, images=[_middle_rows(image, values) for image in self.images])
-
 
 def coded_sizes(arrays: Sequence[NDArray[Any]], progress: NamedProgress, *, extras: bool = True) -> list[Coded]:
     """Return what other codecs make of examples, on one thread, along the axes for which each takes the fewest bytes.
@@ -106,7 +104,7 @@ def coded_sizes(arrays: Sequence[NDArray[Any]], progress: NamedProgress, *, extr
             results += _best("Tomoz", _volumes(arrays), progress)
     sheets = [way.on_sheet() for way in ways if len(way.images) > 1]
     for codec in codecs:
-        results += [*_best(codec, ways, progress), *_best(codec, sheets, progress)]
+        results += _best(codec, ways, progress) + _best(codec, sheets, progress)
     return results
 
 
@@ -162,7 +160,10 @@ def _best(codec: str, ways: Sequence[_Way], progress: NamedProgress) -> list[Cod
     if not ways:
         return results
     with suppress(ImportError, ValueError, OSError, RuntimeError):  # WebP has no images as large as some sheets
-        coded = {way: _estimated(codec, way, progress) for way in ways}
+        coded: dict[_Way, Coded] = {}
+        for way in ways:
+            some = way.some(MAX_VALUES)
+            coded[way] = _of_all(_coded(codec, some, progress), some, way)
         best = min(ways, key=lambda way: coded[way].bytes)
         results.append(coded[best])
         if codec == QUICK:
@@ -170,14 +171,10 @@ def _best(codec: str, ways: Sequence[_Way], progress: NamedProgress) -> list[Cod
     return results
 
 
-def _estimated(codec: str, way: _Way, progress: NamedProgress) -> Coded:
-    some = way.some(MAX_VALUES)
-    return _of_all(_coded(codec, some, progress), some, way)
-
-
 def _slow(quick: Coded, way: _Way, progress: NamedProgress) -> Coded:
     """Return what effort 10 makes of images of which `quick` says what effort 9 makes."""
-    some = way.some(MAX_SLOW).cut(MAX_SLOW)
+    some = way.some(MAX_SLOW)
+    some = replace(some, images=[_middle_rows(image, MAX_SLOW) for image in some.images])
     slow = _coded(SLOW, some, progress)
     if some.values == way.values:
         return slow
@@ -225,19 +222,19 @@ def _slices(arrays: list[NDArray[Any]]) -> list[_Way]:
         images: list[NDArray[Any]] = []
         for array in arrays:
             moved = np.moveaxis(array, (one, other), (-2 - colours, -1 - colours))
-            images += [*moved.reshape(-1, *moved.shape[-2 - colours :])]
+            images.extend(moved.reshape(-1, *moved.shape[-2 - colours :]))
         ways.append(_Way(f"slices along axes {one} and {other}", images))
     return ways
 
 
 def _volumes(arrays: list[NDArray[Any]]) -> list[_Way]:
     """Return volumes [D, H, W] of the last three axes, channels apart; nothing of arrays with fewer axes."""
-    volumes = []
+    volumes: list[NDArray[Any]] = []
     for array in _stacked(arrays):
         channels = np.moveaxis(array, -1, 0)
         shape = [length for length in channels.shape if length > 1]
         if len(shape) > 2:
-            volumes += [*channels.reshape(-1, *shape[-3:])]
+            volumes.extend(channels.reshape(-1, *shape[-3:]))
     return [_Way("volumes", volumes)] if volumes else []
 
 

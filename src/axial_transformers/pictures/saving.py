@@ -152,7 +152,7 @@ def save_images(
         raise ValueError(f"{folder}: images are made of integers, not of {values.dtype}")
     pictures = for_display(values, look.exact(values))
     names = [f"{i:04d}" for i in range(len(pictures))] if names is None else names
-    if len({*names}) != len(pictures) or len(names) != len(pictures):
+    if not len({*names}) == len(names) == len(pictures):
         raise ValueError(f"{folder}: {len(pictures)} images need as many different names, not {brief(names)}")
     for name in names:
         if Path(name).name != name or not name.strip("."):
