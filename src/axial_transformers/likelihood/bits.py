@@ -7,6 +7,7 @@ from math import log
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
+from torch.nn.functional import pad
 
 from axial_transformers.exact.network import exact_network
 from axial_transformers.layers.blocks import without_dropout
@@ -92,8 +93,7 @@ def bits_map(
     nats = partial(_nats_by_torch, model) if isinstance(network, str) or not len(x) else network.nats
     parts = [torch.as_tensor(nats(*part), device=x.device) for part in _parts(model, x, label, cond)]
     found = torch.cat(parts) / LOG2
-    known = found.new_zeros(*found.shape[:-2], model.slices.start, found.shape[-1])
-    return model.layout.to_data(torch.cat([known, found], dim=-2))
+    return model.layout.to_data(pad(found, (0, 0, model.slices.start, 0)))  # zeros for known channels
 
 
 def _nats_by_torch(model: AxialTransformer, x: Tensor, conditioning: Conditioning) -> Tensor:

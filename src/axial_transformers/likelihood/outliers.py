@@ -6,7 +6,6 @@ corrects that (Serrà et al. 2020, equation 3).
 RUN/typical.json keeps scores of validation examples, with which others are compared.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,14 +25,18 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.pictures.heat_maps import BitsOfExample
 from axial_transformers.pictures.other_codecs import encoded_size
 from axial_transformers.progress import Progress
-from axial_transformers.storage.files import require_inside, written_whole
-from axial_transformers.storage.typed_json import from_json, read_object
+from axial_transformers.storage.files import require_inside
+from axial_transformers.storage.typed_json import from_json, read_object, write_object
 
 RankBy = Literal["bits", "corrected", "deviation"]
-TYPICAL, MAX_TYPICAL = "typical.json", 1_000
-"""The file of typical scores beside a model, and how many it keeps of each kind."""
-MIN_CORRELATION, MIN_EXAMPLES = 0.8, 20
-"""Above this rank correlation, PNG's bits explain most of the model's. Fewer examples may correlate by chance."""
+TYPICAL = "typical.json"
+"""The file of typical scores beside a model."""
+MAX_TYPICAL = 1_000
+"""How many it keeps of each kind."""
+MIN_CORRELATION = 0.8
+"""Above this rank correlation, PNG's bits explain most of the model's."""
+MIN_EXAMPLES = 20
+"""Fewer examples may correlate by chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +79,14 @@ def score(
 ) -> Scores:
     """Return the scores of values [N, *A, C]; see `bits_of_each`."""
     values = np.asarray(values)
-    size = min(batch_size, len(values))
-    bits = bits_of_each(model, torch.from_numpy(values), label, batch_size=size, progress=progress, fill=fill)
+    bits = bits_of_each(model, torch.from_numpy(values), label, batch_size=batch_size, progress=progress, fill=fill)
     if not are_images(model.config):
         return Scores(bits=bits.numpy(), corrected=None)
 
     def png_bits(batch: slice) -> torch.Tensor:
         return torch.from_numpy(complexity(values[batch]))
 
-    png = fill(torch.zeros_like(bits), batches(len(values), size), png_bits)
+    png = fill(torch.zeros_like(bits), batches(len(values), batch_size), png_bits)
     return Scores(bits=bits.numpy(), corrected=(bits - png).numpy())
 
 
@@ -132,21 +134,14 @@ def bits_of_outliers(
         picture, corner = tile_of(name) if images else (name, None)
         if not corner:
             example = scored[[number]]
-            yield BitsOfExample(rank, name, example.values[0], _example_bits(model, example, batch_size)[0])
+            yield BitsOfExample(rank, name, example.values[0], _batch_bits(model, example)[0])
         elif picture in tiles:
             own = whole[tiles.pop(picture)]
             values = joined_tiles(np.asarray(own.values), own.names)
-            bits = joined_tiles(_example_bits(model, own, batch_size), own.names)
+            parts = [_batch_bits(model, own[batch]) for batch in batches(len(own), batch_size)]
+            bits = joined_tiles(np.concatenate(parts), own.names)
             tile = tuple(slice(i * side, (i + 1) * side) for i, side in zip(corner, scored.shape))
             yield BitsOfExample(rank, picture, values, bits, tile)
-
-
-def _example_bits(
-    model: AxialTransformer,
-    examples: Examples,
-    batch_size: int,
-) -> Float[np.ndarray, "n *a c"]:
-    return np.concatenate([_batch_bits(model, examples[batch]) for batch in batches(len(examples), batch_size)])
 
 
 def _batch_bits(model: AxialTransformer, examples: Examples) -> Float[np.ndarray, "n *a c"]:
@@ -189,8 +184,7 @@ def keep_typical(folder: Path, scores: Scores) -> None:
     few = {}
     for name, all_scores in vars(scores).items():
         few[name] = None if all_scores is None else np.quantile(all_scores, points).tolist()
-    with written_whole(folder / TYPICAL) as aside:
-        aside.write_text(json.dumps(few) + "\n", encoding="utf-8")
+    write_object(folder / TYPICAL, few, indent=None)
 
 
 def typical_in(folder: str | Path) -> Scores | None:

@@ -25,7 +25,7 @@ def download(repository: str, revision: str | None, files: Sequence[str]) -> Pat
     """Return the local copy of a repository's files; without a network, the last copy."""
     hub = import_extra("hub", "huggingface_hub", f"{repository}, a model of the hub,")
     with _one_line_errors(repository, revision):
-        return Path(hub.snapshot_download(repository, revision=revision, allow_patterns=[*files]))
+        return Path(hub.snapshot_download(repository, revision=revision, allow_patterns=files))
 
 
 def upload(

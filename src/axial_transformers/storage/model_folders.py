@@ -70,9 +70,11 @@ def write(folder: Path, name: str, config: Mapping[str, Any], tensors: Mapping[s
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file of tensors."""
-    whole = torch.contiguous_format
+    copies = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
     try:  # of copies: safetensors takes no weights that share memory
-        save_file({name: tensor.detach().cpu().clone(memory_format=whole) for name, tensor in tensors.items()}, path)
+        save_file(copies, path)
     except SafetensorError as error:
         raise OSError(f"{path} could not be written: {error}") from error
 

@@ -7,7 +7,7 @@ from itertools import chain
 from math import inf
 from reprlib import repr as brief
 from types import NoneType
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from axial_transformers.storage.typed_json import typed
 
@@ -72,17 +72,16 @@ def _checks(config: Hashable) -> list[tuple[str, Any, Bounds | None, tuple[Any, 
     They are those of the class that states the field first. No choices: any value of the type.
     """
     hints: dict[str, Any] = {}
-    plain: dict[str, Any] = {}
     for base in config.__mro__:  # type: ignore[attr-defined]
         hints |= get_type_hints(base, include_extras=True)
-        plain |= get_type_hints(base)
     checks = []
-    for name, hint in hints.items():
-        bounds = next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Bounds)), None)
+    for name, marked in hints.items():
+        hint, *marks = get_args(marked) if get_origin(marked) is Annotated else [marked]
+        bounds = next((mark for mark in marks if isinstance(mark, Bounds)), None)
         types = [hint] if get_origin(hint) is Literal else get_args(hint)
         choices = [OF_TYPES.get(kind, get_args(kind)) for kind in types]
         of_literals = any(get_origin(kind) is Literal for kind in types)
-        checked = plain[name] if parts_of(plain[name]) <= NUMBERS else None
+        checked = hint if parts_of(hint) <= NUMBERS else None
         checks.append((name, checked, bounds, tuple(chain(*choices)) if of_literals else ()))
     return checks
 

@@ -157,8 +157,10 @@ class TensorBundle:
         for i in range(header.get(1, 0)):
             self.shards.append(prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{header[1]:05d}"))
             sizes.append(self.shards[i].stat().st_size)
-        names = {key.decode("utf-8", "backslashreplace"): value for key, value in table.items()}
-        self.entries = {name: _entry(value, f"{self.path}: variable {name!r}", sizes) for name, value in names.items()}
+        self.entries: dict[str, VariableEntry] = {}
+        for key, value in table.items():
+            name = key.decode("utf-8", "backslashreplace")
+            self.entries[name] = _entry(value, f"{self.path}: variable {name!r}", sizes)
 
     def read(self, name: str, *, verify: bool = False) -> np.ndarray:
         """Return the values of `name`; with `verify`, compare their checksum."""

@@ -13,6 +13,8 @@ from pathlib import Path
 from reprlib import repr as brief
 from typing import Any, Literal, TypeVar, Union
 
+from axial_transformers.storage.files import written_whole
+
 Config = TypeVar("Config")
 
 
@@ -27,6 +29,12 @@ def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not {kind} ({error})") from error
     return values
+
+
+def write_object(path: Path, values: Mapping[str, Any], indent: int | None = 2) -> None:
+    """Write values as a JSON object into a file, whole or not at all."""
+    with written_whole(path) as aside:
+        aside.write_text(json.dumps(values, indent=indent) + "\n", encoding="utf-8")
 
 
 def line_of(metrics: Mapping[str, Any]) -> str:

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from axial_transformers.storage.files import require_inside, require_utf8, written_whole
+from axial_transformers.storage.files import require_inside, require_utf8
 from axial_transformers.storage.locks import LOCK, folder_held
-from axial_transformers.storage.typed_json import from_json, read_object, to_json
+from axial_transformers.storage.typed_json import from_json, read_object, to_json, write_object
 from axial_transformers.training.config import RUN_RECORD, RunConfig
 
 if TYPE_CHECKING:  # records are read without torch
@@ -91,8 +91,7 @@ class RunRecord:
         """Write train.json, without `out`: a folder may be moved."""
         values = to_json(self)
         del values["run"]["out"]
-        with written_whole(folder / RUN_RECORD) as aside:
-            aside.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        write_object(folder / RUN_RECORD, values)
 
 
 def read_run(folder: str | Path) -> RunRecord | None:
@@ -102,12 +101,11 @@ def read_run(folder: str | Path) -> RunRecord | None:
         ValueError: the record is damaged, of something else, or a link out of the folder.
     """
     folder = Path(folder)
-    if not (folder / RUN_RECORD).is_file():
+    path = folder / RUN_RECORD
+    if not path.is_file():
         return None
-    path = require_inside(folder / RUN_RECORD, folder)
-    values = read_object(path, "the record of a training run", mebibytes=16)
-
-    record = from_json(RunRecord, values, path)
+    require_inside(path, folder)
+    record = from_json(RunRecord, read_object(path, "the record of a training run", mebibytes=16), path)
     return replace(record, run=replace(record.run, out=folder))
 
 

@@ -11,7 +11,6 @@ The limit changes every few steps only, when the norms up to then are known in a
 `RunState`, so a resume goes on bitwise.
 """
 
-import json
 import time
 from dataclasses import dataclass, field
 from math import inf
@@ -19,8 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, Self
 
-from axial_transformers.storage.files import written_whole
-from axial_transformers.storage.typed_json import from_json, read_object
+from axial_transformers.storage.typed_json import from_json, read_object, write_object
 from axial_transformers.training.config import TrainConfig
 
 STATE = "state.json"
@@ -65,8 +63,7 @@ class RunState:
 
     def write(self, folder: Path) -> None:
         """Write state.json."""
-        with written_whole(folder / STATE) as aside:
-            aside.write_text(json.dumps(vars(self), indent=2) + "\n", encoding="utf-8")
+        write_object(folder / STATE, vars(self))
 
     @classmethod
     def read(cls, folder: Path) -> Self:
