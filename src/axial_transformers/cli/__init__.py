@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if text is None or os.environ.get("AXIAL_TRACEBACK"):
             raise
         with suppress(OSError):  # where nothing can be written, the status says it
-            print(f"{' '.join(['axial', *words[:1]])}: {text}", file=sys.stderr)
+            print(f"axial {words[0]}: {text}", file=sys.stderr)
         return getattr(error, "exit_status", USAGE_ERROR)
 
 

@@ -61,7 +61,7 @@ def main(options: Complete) -> None:
     from axial_transformers.pictures.completions import save_completions
     from axial_transformers.pictures.saving import LOSSLESS, require_no_input, require_output, save_examples
 
-    if sum(known is not None for known in (options.rows, options.frames, options.mask)) != 1:
+    if (options.rows, options.frames, options.mask).count(None) != 2:
         raise ValueError("give one of --rows, --frames and --mask: what is known of an example")
     trained = options.opened()
     config = trained.model.config
@@ -92,7 +92,7 @@ def main(options: Complete) -> None:
     if own:
         scan = moved(own, corner_of(chosen.names[0], len(own.axes.replace("C", "")), config.shape))
     if suffix_of(options.out) in LOSSLESS:
-        save_examples(options.out, values, look, options.scale, scan, trained.model.config.floats)
+        save_examples(options.out, values, look, options.scale, scan, config.floats)
     else:
         save_completions(options.out, known, mask.numpy(), values, look, options.scale)
     print(options.out)

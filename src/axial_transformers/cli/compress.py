@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 from cyclopts import Parameter
 
 from axial_transformers.cli.console import print_rows, say
-from axial_transformers.cli.options import Weights, Word, sorted_words
+from axial_transformers.cli.options import Weights, sorted_words
 from axial_transformers.progress import Bar, bar
 from axial_transformers.wording import counted, duration
 
@@ -72,7 +72,7 @@ class Compress:
     """Print one JSON object."""
 
     @property
-    def words(self) -> tuple[Word, str, Path]:
+    def words(self) -> tuple[str | Path | None, str, Path]:
         """Model, source and archive; the model is None if one is to be trained."""
         model, source, archive = sorted_words(self.model, self.source, self.archive, "SOURCE and ARCHIVE")
         of_new = self.minutes is not None or self.start_from is not None or self.size is not None
@@ -118,13 +118,13 @@ def main(options: Compress) -> None:
     seconds += time.perf_counter() - start
     compared, difference = _compared(written, model, seconds) if options.compare else ([], "")
     cost = duration(seconds) if name is None else f"{duration(seconds)} and the training of {name}"
-    values, stored = contents.values, len(contents.stored)
-    rate = 8 * (written.size - stored) / values
+    stored = len(contents.stored)
+    rate = 8 * (written.size - stored) / contents.values
     if options.json:
         sizes = {coded.name: {"bytes": coded.bytes, "seconds": coded.seconds} for coded in compared}
         metrics = {
-            "archive": str(archive), "images": len(written.contents.tiles), "bytes": written.size,
-            "bits_per_dim": rate, "model_bytes": written.model_size, "input_bytes": written.contents.input_size,
+            "archive": str(archive), "images": len(contents.tiles), "bytes": written.size,
+            "bits_per_dim": rate, "model_bytes": written.model_size, "input_bytes": contents.input_size,
             "stored_bytes": stored, "compared": sizes or None,
         }  # fmt: skip
         print(json.dumps(metrics))
@@ -160,10 +160,10 @@ def _train(options: Compress, source: str | Path, archive: Path) -> _Trained:
     settings: dict[str, Any] = {f"data.{name}": value for name, value in _reading(options).items()}
     if options.minutes is not None:
         settings["training.minutes"] = options.minutes
-    if options.size is not None and len(options.size) > 1:
+    if options.size is not None:
         settings["data.size"] = options.size
-    elif options.size is not None:
-        settings |= {"data.size": options.size[0], "data.cut": "tiles"}
+        if len(options.size) == 1:
+            settings |= {"data.size": options.size[0], "data.cut": "tiles"}
     start = time.perf_counter()
     ready = prepare_for_archive(
         source,
@@ -235,8 +235,10 @@ def _print(written: "Written", archive: Path, kind: str, rate: float) -> None:
     elif written.model_size:
         print(f"holds its model, with rounded weights: {written.model_size:,} bytes")
     if contents.stored:
-        stored = len(contents.description.stored)
-        print(f"stored, not coded by the model: {counted(stored, 'file')}, {len(contents.stored):,} bytes")
+        files = counted(len(contents.description.stored), "file")
+        print(f"stored, not coded by the model: {files}, {len(contents.stored):,} bytes")
     print(f"opening it takes about {duration(written.seconds)} on as many threads")
-    ratio = contents.input_size / written.size
-    print(f"input {contents.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")
+    print(
+        f"input {contents.input_size:,} bytes, archive {written.size:,} bytes,"
+        f" ratio {contents.input_size / written.size:.2f}"
+    )

@@ -32,7 +32,8 @@ def say(text: str, style: str | None = None) -> None:
 
 def print_rows(rows: Mapping[str, str], title: str = "", line: Callable[[str], None] = print) -> None:
     """Print rows (name, value) below a title, each by `line`."""
-    width, indent = max(map(len, rows), default=0), "  " * bool(title)
+    width = max(map(len, rows), default=0)
+    indent = "  " * bool(title)
     if title:
         line(printable(title))
     for name, value in rows.items():

@@ -14,7 +14,8 @@ if TYPE_CHECKING:  # options are read without torch
     from axial_transformers.pictures.html import Section
 
 MAX_MINUTES = 2.6
-CLASSES, VALUES = 10, 17
+CLASSES = 10
+VALUES = 17
 KNOWN_ROWS = 4
 LIKELIHOOD = (
     "The model gives each image an exact probability. Its negative logarithm is the number of bits in which the "
@@ -57,7 +58,8 @@ def main(options: Demo) -> int:
     from axial_transformers.training import read_run
     from axial_transformers.training.run_page import write_page
 
-    recipe, folder = NAMED["digits"](), options.out / "run"
+    recipe = NAMED["digits"]()
+    folder = options.out / "run"
     steps = recipe.training.steps if options.steps is None else options.steps
     run = replace(recipe, out=folder, training=replace(recipe.training, minutes=MAX_MINUTES, steps=steps))
     print(f"training on the digits: {steps:,} steps, at most {MAX_MINUTES} minutes", flush=True)
@@ -65,7 +67,8 @@ def main(options: Demo) -> int:
     result = prepared.train(Bar("training: steps"), command=("demo", "--out", str(options.out), "--steps", str(steps)))
     if result.ending == "interrupted":
         return INTERRUPTED
-    model, test = AxialTransformer.from_pretrained(folder), load("digits", split="test")
+    model = AxialTransformer.from_pretrained(folder)
+    test = load("digits", split="test")
     values = np.asarray(test.values)
     score = evaluate(model, torch.from_numpy(values))
     rows = {
@@ -94,7 +97,8 @@ def _image_sections(model: "AxialTransformer", test: "Examples") -> "list[Sectio
     of_classes = sample(model, label=torch.arange(CLASSES).repeat(5), seed=0).numpy()
     assert test.labels is not None
     truth = test.values[np.unique(test.labels, return_index=True)[1][:5]]
-    known = np.broadcast_to((np.arange(truth.shape[1]) < KNOWN_ROWS)[:, None, None], truth.shape[1:])
+    known = np.zeros(truth.shape[1:], bool)
+    known[:KNOWN_ROWS] = True
     filled = complete(model, torch.from_numpy(truth), rows=KNOWN_ROWS, count=4, seed=0).numpy()
     samples = figure(image_grid(of_classes, columns=CLASSES, look=look))
     completions = figure(completion_sheet(truth, known, filled, look))

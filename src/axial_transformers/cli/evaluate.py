@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from axial_transformers.cli.console import print_rows, rank_zero_output
-from axial_transformers.cli.options import OnData, Precision, products_in
+from axial_transformers.cli.options import OnData, Precision, processes_on
 from axial_transformers.progress import bar
 from axial_transformers.wording import counted, plural
 
@@ -41,12 +41,8 @@ def main(options: Evaluate) -> None:
 
     from axial_transformers.likelihood.evaluation import evaluate
     from axial_transformers.storage.typed_json import line_of
-    from axial_transformers.training.processes import processes_on
 
-    with rank_zero_output():
-        processes = processes_on(options.device)
-        products = products_in(options.precision, processes.device)
-    with processes, products:
+    with processes_on(options.device, options.precision) as processes:
         with rank_zero_output():
             trained = options.opened(processes.device)
             whole, described = trained.examples(options.source, options.split)
@@ -59,7 +55,7 @@ def main(options: Evaluate) -> None:
             trained.model,
             examples.values,
             labels,
-            batch_size=min(options.batch_size, len(examples)),
+            batch_size=options.batch_size,
             given_frames=given_frames,
             progress=bar(f"bits/dim of {counted(len(examples), trained.kind)}: batches"),
             fill=processes.fill,

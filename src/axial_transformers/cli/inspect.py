@@ -50,7 +50,8 @@ def main(words: Sequence[str]) -> None:
     """Run the command."""
     options, others = parse_known(Inspect, words)
     name = options.name
-    is_archive, has_model = Path(name).suffix.lower() == ".axl", is_model(name)
+    is_archive = Path(name).suffix.lower() == ".axl"
+    has_model = is_model(name)
     if others and (is_archive or has_model):
         raise ValueError(f"{name} has its settings already: leave out {' '.join(others)}")
     if is_archive:
@@ -171,27 +172,32 @@ def inspect_archive(path: Path, as_json: bool) -> None:
     chunks = [chunk.size for chunk in header.chunks]
     stored = 0 if header.stored_chunk is None else chunks[header.stored_chunk]
     sizes = {"all": header.starts[-1], "model": sum(chunks[: header.model_chunks]), "stored files": stored}
-    (holds, target), name = _held(header), header.fingerprint.hex()
+    holds, target = _held(header)
+    needs = header.needs and header.needs.name
     to_open = "axial.decompress"
     if target:
-        own = header.needs is not None and not header.needs.name
-        to_open = command("decompress", *(["MODEL"] if own else []), path, target)
+        words = ["MODEL", path, target] if needs == "" else [path, target]
+        to_open = command("decompress", *words)
     if as_json:
-        needs = header.needs and header.needs.name
         facts = {
             "archive": str(path),
             "bytes": sizes,
             "holds": holds,
             "model": model,
             "needs": needs,
-            "fingerprint": name,
+            "fingerprint": header.fingerprint.hex(),
+            "to_open": to_open,
         }
-        print(json.dumps({**facts, "to_open": to_open}))
+        print(json.dumps(facts))
         return
     pieces = [f"{size:,} of the {part}" for part, size in sizes.items() if size and part != "all"]
-    rows = {"holds": holds, "bytes": ", ".join([f"{sizes['all']:,}", *pieces])}
-    rows["needs"] = _needed(header)
-    print_rows(rows | {"to open": to_open}, str(path))
+    rows = {
+        "holds": holds,
+        "bytes": ", ".join([f"{sizes['all']:,}", *pieces]),
+        "needs": _needed(header),
+        "to open": to_open,
+    }
+    print_rows(rows, str(path))
     if model:
         print_rows(model, "model")
 

@@ -39,7 +39,8 @@ def in_options(text: str) -> str:
 
 
 def _as_option(setting: re.Match[str]) -> str:
-    name, value = (setting["setting"] or setting["argument"]).replace("_", "-"), setting["value"]
+    name = (setting["setting"] or setting["argument"]).replace("_", "-")
+    value = setting["value"]
     if value == "None":
         return f"no --{name}"
     if value == "False":

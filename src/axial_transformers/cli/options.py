@@ -1,5 +1,7 @@
 """Options that several commands have."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -7,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from axial_transformers.cli.console import rank_zero_output
 from axial_transformers.data.config import DataConfig
 
 if TYPE_CHECKING:  # options are read without torch
@@ -14,6 +17,7 @@ if TYPE_CHECKING:  # options are read without torch
 
     from axial_transformers.data.scans import Scan
     from axial_transformers.pictures import Look
+    from axial_transformers.training.processes import Processes
     from axial_transformers.training.trained_model import TrainedModel
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1, lte=2**63 - 1))]
@@ -34,7 +38,6 @@ Precision = Annotated[
     Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, else float32."),
 ]
 NO_OPTION = Parameter(parse=False)
-Word = str | Path | None
 READING = ("size", "cut", "frames", "mode", "axes", "key", "column", "decimal")
 """Settings of data that may differ from those that a model was trained with."""
 
@@ -56,7 +59,9 @@ else:
     Reading = _reading_class()
 
 
-def sorted_words(model: Word, source: Word, target: Word, names: str) -> tuple[Word, str | Path, Path]:
+def sorted_words(
+    model: str | Path | None, source: str | Path | None, target: str | Path | None, names: str
+) -> tuple[str | Path | None, str | Path, Path]:
     """Return the words of a command whose first one may be left out; the model is then None.
 
     Raises:
@@ -78,6 +83,18 @@ def products_in(precision: Precision, device: "torch.device") -> "torch.autocast
     if precision == "auto":
         precision = "bfloat16" if device.type == "cuda" and multiplies_bfloat16(device) else "float32"
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
+@contextmanager
+def processes_on(device: str, precision: Precision) -> Iterator["Processes"]:
+    """Connect the processes of torchrun, and compute products in this precision, within the block."""
+    from axial_transformers.training.config import find_device
+    from axial_transformers.training.processes import Processes
+
+    with rank_zero_output():
+        processes = Processes(find_device(device))
+    with processes, products_in(precision, processes.device):
+        yield processes
 
 
 @dataclass(frozen=True)
@@ -113,9 +130,8 @@ def with_recipe_data(trained: "TrainedModel") -> "TrainedModel":
     recipe = NAMED.get(trained.folder)
     if recipe is None or not is_shipped(trained.folder):
         return trained
-    settings = recipe.settings
-    trained_on = (settings.data, recipe.trained_on) if recipe.trained_on else None
-    return replace(trained, source=settings.source, trained_on=trained_on)
+    trained_on = (recipe.settings.data, recipe.trained_on) if recipe.trained_on else None
+    return replace(trained, source=recipe.settings.source, trained_on=trained_on)
 
 
 @dataclass(frozen=True)

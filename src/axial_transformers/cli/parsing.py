@@ -65,7 +65,8 @@ def parse_known(options: Callable[..., Options], words: Sequence[str]) -> tuple[
 
 def with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> type[Any]:
     """Return the class of a dataclass with the values of `value` as defaults; `undecided` ones suit the data."""
-    hints = get_type_hints(type(value), include_extras=True)
+    base = type(value)
+    hints = get_type_hints(base, include_extras=True)
     members: list[tuple[str, Any, Any]] = []
     for name, default in vars(value).items():
         hint = hints[name]
@@ -78,6 +79,5 @@ def with_defaults(value: Any, undecided: Collection[str], prefix: str = "") -> t
         elif prefix + name in undecided:
             hint = Annotated[hint, Parameter(show_default=lambda _: "as suits the data")]
         members.append((name, hint, default))
-    namespace = {"__module__": __name__, "__doc__": type(value).__doc__}
-    bases = (type(value),)
-    return make_dataclass(type(value).__name__, members, bases=bases, namespace=namespace, frozen=True, kw_only=True)
+    namespace = {"__module__": __name__, "__doc__": base.__doc__}
+    return make_dataclass(base.__name__, members, bases=(base,), namespace=namespace, frozen=True, kw_only=True)

@@ -8,10 +8,12 @@ from axial_transformers.wording import engineering
 
 def plan(run: RunConfig, costs: StepCosts, facts: Facts | None = None) -> dict[str, str]:
     """Return a run's data, its model, its training, and what a step needs, as rows (name, value)."""
-    training, rows = run.training, run.model.describe()
+    training = run.training
+    rows = run.model.describe()
     if facts:
         described = describe_data(run, facts)
-        rows = {name: described[name] for name in described if name != "source"} | rows
+        described.pop("source", None)
+        rows = described | rows
         del rows["data"]
     again = ", blocks computed again" if training.checkpoint_blocks else ""
     shares = ", weights in shares" if training.shard else ""
@@ -20,7 +22,8 @@ def plan(run: RunConfig, costs: StepCosts, facts: Facts | None = None) -> dict[s
     if facts:
         count = training.steps * training.batch_size / facts.train
         epochs = f", {count:,.0f} epochs" if count >= 10 else f", {count:.2g} epochs"
-    return rows | {
+    return {
+        **rows,
         "parameters": f"{costs.parameters:,}",
         "steps": f"{training.steps:,}{epochs}",
         "batches": f"of {training.batch_size}{parts}{again}{shares}",

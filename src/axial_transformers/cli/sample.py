@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from axial_transformers.cli.console import rank_zero_output
-from axial_transformers.cli.options import Positive, Sampling, products_in
+from axial_transformers.cli.options import Positive, Sampling, processes_on
 from axial_transformers.progress import bar
 from axial_transformers.wording import counted
 
@@ -42,19 +42,16 @@ def main(options: Sample) -> None:
     """Run the command."""
     from axial_transformers.decoding.sampling import require_room, sample, sample_in_processes
     from axial_transformers.pictures.saving import require_no_input, require_output, save_examples
-    from axial_transformers.training.processes import processes_on
 
-    with rank_zero_output():
-        processes = processes_on(options.device)
-        products = products_in(options.precision, processes.device)
-    with processes, products:
+    with processes_on(options.device, options.precision) as processes:
         with rank_zero_output():
             trained = options.opened(processes.device)
             config = trained.model.config
-            scan, clips = options.scan(options.out, trained), len(config.shape) == 3
+            scan = options.scan(options.out, trained)
             require_no_input(options.out, [*trained.inputs, options.known])
-            require_output(options.out, clips, folder=True, scan=scan)
-            label, look = trained.label(options.label), options.look(trained)
+            require_output(options.out, clips=len(config.shape) == 3, folder=True, scan=scan)
+            label = trained.label(options.label)
+            look = options.look(trained)
             require_room(config, options.count)
             known = _known(trained, options)
 

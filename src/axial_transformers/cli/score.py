@@ -13,7 +13,7 @@ from cyclopts.validators import Number
 
 from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.messages import printable
-from axial_transformers.cli.options import OnData, Positive, Precision, Shades, products_in
+from axial_transformers.cli.options import OnData, Positive, Precision, Shades, processes_on, products_in
 from axial_transformers.progress import bar
 from axial_transformers.wording import counted
 
@@ -63,19 +63,16 @@ def main(options: Score) -> None:
     """Run the command."""
     from axial_transformers.likelihood.outliers import are_images, label_of, score
     from axial_transformers.pictures.saving import require_no_input, require_scores
-    from axial_transformers.training.processes import processes_on
 
     with rank_zero_output():
         require_scores(options.out, options.heat_maps)
         kept = _kept_scores(options)
-        processes = processes_on(options.device)
-        products = products_in(options.precision, processes.device)
 
     def score_all(examples: "Examples") -> "Scores":
         progress = bar(f"bits/dim of {counted(len(examples), trained.kind)}: batches")
         return score(trained.model, examples.values, options.batch_size, progress, processes.fill, label_of(examples))
 
-    with processes, products:
+    with processes_on(options.device, options.precision) as processes:
         with rank_zero_output():
             trained = options.opened(processes.device)
             if options.out:
@@ -94,7 +91,7 @@ def main(options: Score) -> None:
         return
     ranked = _ranked(scores, typical, examples, options)
     say(f"ranked by {ranked.by}: {ranked.why}")
-    with products:
+    with products_in(options.precision, processes.device):
         _save(ranked, examples, whole, trained, look, scan, options)
     _print(ranked, options)
     if of_anomalies is not None:

@@ -18,11 +18,15 @@ from axial_transformers.cli.options import NO_OPTION
 from axial_transformers.cli.parsing import parse, parse_known, with_defaults
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.training import RunConfig
-from axial_transformers.training.config import RUN_RECORD
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(RunConfig):
+class _Start:
+    start_from: Annotated[str | None, Parameter(name="--from")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(_Start, RunConfig):
     """Train a recipe, or a model of your own data; or resume a run.
 
     SOURCE is a folder of images or arrays, an .npz or .npy file, a data set (hf:OWNER/NAME, .parquet, .tar), or digits.
@@ -39,7 +43,6 @@ class Train(RunConfig):
     recipe: Annotated[str | None, NO_OPTION] = None
     source: Annotated[str | None, NO_OPTION] = None
     open: Annotated[tuple[str, ...], NO_OPTION] = ()
-    start_from: Annotated[str | None, Parameter(name="--from")] = None
     resume: bool = False
     """Continue the run in the folder bitwise (on CUDA only with --training.deterministic)."""
 
@@ -75,16 +78,18 @@ def train(run: RunConfig, begun: "training.RunRecord | None", words: Sequence[st
             rows["to change"] = f"--model.dim, --data.size, ...: {command('train', run.source, '--help')}"
             print_rows(rows, f"{run.source}:", say)
         result = prepared.train(Bar("training: steps"), command=words)
-    interrupted = result.ending == "interrupted"
-    if rank() == 0 and interrupted:
+    status = INTERRUPTED if result.ending == "interrupted" else 0
+    if rank() > 0:
+        return status
+    if status == INTERRUPTED:
         print(f"stopped at step {result.step}; go on with: {command('train', run.out)}")
-    elif rank() == 0:
+    else:
         if result.best_bits_per_dim is not None:
             print(f"validation {result.best_bits_per_dim:.4f} bits/dim at step {result.best_step}")
         print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {run.out}")
         if fault := prepared.fault(result):
             print(fault)
-    return INTERRUPTED if interrupted else 0
+    return status
 
 
 def requested(words: Sequence[str]) -> tuple[RunConfig, "training.RunRecord | None"]:
@@ -113,27 +118,24 @@ def requested(words: Sequence[str]) -> tuple[RunConfig, "training.RunRecord | No
     return run, begun
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Start:
-    start_from: Annotated[str | None, Parameter(name="--from")] = None
-
-
 def _named(names: Sequence[str]) -> tuple[RunConfig, "training.RunRecord | None"]:
     """Return the recipe, the run to resume, or the run on a source that the leading words name, without overrides."""
-    name, *others = names
-    is_run = name not in recipes.NAMED and (Path(name) / RUN_RECORD).is_file()
-    if len(others) > (1 if name in recipes.NAMED or is_run else 0):
-        raise ValueError(f"one source is taken, and {others[-1]} is one more: put the files into one folder")
+    name, *sources = names
+    begun = None
     if name in recipes.NAMED:
-        recipe = recipes.NAMED[name]()
-        return replace(recipe, source=others[0] if others else recipe.source), None
-    if is_run and (begun := training.read_run(name)):
-        if begun.run.source is None:
+        run = recipes.NAMED[name]()
+    elif begun := training.read_run(name):
+        run = begun.run
+        if run.source is None:
             raise ValueError(f"{name}/train.json names no data: the run was begun from Python, resume it there")
-        return replace(begun.run, source=others[0] if others else begun.run.source), begun
-    if not (Path(name.split("::")[0]).exists() or data.is_hub_dataset(name)):
+    elif Path(name.split("::")[0]).exists() or data.is_hub_dataset(name):
+        run = recipes.of_own_data(name)
+        sources = [*names]
+    else:
         raise ValueError(f"no recipe, folder or file {name!r}; the recipes are {', '.join(recipes.NAMED)}")
-    return recipes.of_own_data(name), None
+    if len(sources) > 1:
+        raise ValueError(f"one source is taken, and {sources[-1]} is one more: put the files into one folder")
+    return replace(run, source=sources[0] if sources else run.source), begun
 
 
 def _overridden(

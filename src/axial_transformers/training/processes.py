@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from axial_transformers.progress import rank
-from axial_transformers.training.config import find_device
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -186,8 +185,3 @@ def _leave() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
-
-
-def processes_on(device: str) -> Processes:
-    """Return processes, not entered yet, that share work."""
-    return Processes(find_device(device))
