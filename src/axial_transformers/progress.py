@@ -27,7 +27,6 @@ class Progress(Protocol):
 
     def __call__(self, items: Iterable[Item], /) -> Iterable[Item]:
         """Return the same items."""
-        ...
 
 
 NamedProgress = Callable[[str], Progress]
@@ -104,7 +103,8 @@ def _one_line(field: str) -> "TextColumn":
     class OneLine(TextColumn):
         def render(self, task: "Task") -> "Text":
             text = super().render(task)
-            text.no_wrap, text.overflow = True, "ellipsis"
+            text.no_wrap = True
+            text.overflow = "ellipsis"
             return text
 
     return OneLine(field, markup=False, table_column=Column())
@@ -118,7 +118,8 @@ class Bar(Display):
         from rich.table import Column
 
         console = stderr_console()
-        self._description, self._writes = description, rank() == 0
+        self._description = description
+        self._writes = rank() == 0
         self._bar = columns.Progress(
             _one_line("{task.description}"),
             columns.BarColumn(bar_width=min(40, console.width // 8)),

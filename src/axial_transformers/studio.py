@@ -27,7 +27,8 @@ from axial_transformers.progress import Progress
 from axial_transformers.training.trained_model import TrainedModel
 
 LOCAL = ("127.0.0.1", "localhost")
-MAX_SAMPLES, MAX_MEGABYTES = 64, 32
+MAX_SAMPLES = 64
+MAX_MEGABYTES = 32
 STALE = 3600
 """Seconds that a file is kept."""
 EXACT = "exact: all known positions come first in the model's order"
@@ -251,9 +252,14 @@ def page(studio: Studio, explain: Explain) -> Any:
             with gr.Column(scale=2):
                 texts = [gr.Textbox(label=text)] if text else []
                 results = [*texts, _result(movie=studio.is_clip and work != studio.bits)]
-        handler = _handler(studio, work, explain)
-        # one task at a time, whoever asks
-        button.click(handler, fields, results, concurrency_limit=1, concurrency_id="model", api_visibility="private")
+        button.click(
+            _handler(studio, work, explain),
+            fields,
+            results,
+            concurrency_limit=1,  # one task at a time, whoever asks
+            concurrency_id="model",
+            api_visibility="private",
+        )
 
     with gr.Blocks(title=f"Studio: {name}", analytics_enabled=False, delete_cache=(STALE, STALE)) as built:
         gr.Markdown(f"# Studio: {escape(name)}")

@@ -24,7 +24,8 @@ from jaxtyping import Bool, Float, Integer
 from numpy.typing import NDArray
 from torch import Tensor
 
-SEED, SEED_OF_SHIFTS = 1, 2
+SEED = 1
+SEED_OF_SHIFTS = 2
 """Seeds of the vectors of symmetries and of shifts. They are constants, so that all runs have the same vectors."""
 
 
@@ -37,7 +38,7 @@ class Symmetry(NamedTuple):
     """True if the last two axes, of equal length, are exchanged."""
 
     def __call__(self, example: Integer[np.ndarray, "*a c"]) -> Integer[np.ndarray, "*a c"]:
-        image = np.flip(example, tuple(axis for axis, mirrored in enumerate(self.mirrored) if mirrored))
+        image = np.flip(example, tuple(np.flatnonzero(self.mirrored)))
         if self.transposed:
             image = image.swapaxes(-3, -2)
         return image
@@ -100,10 +101,8 @@ def augment(
     """
     chosen = []
     for number in uniform:
-        if number < share:
-            chosen.append(among[int(number / share * len(among))])
-        else:
-            chosen.append(among[0])
+        index = int(number / share * len(among)) if number < share else 0
+        chosen.append(among[index])
     images = np.stack([rearrange(example) for rearrange, example in zip(chosen, values)])
     return images, torch.tensor([rearrange.operations for rearrange in chosen], device="cpu")
 

@@ -225,9 +225,9 @@ def batch_at(
     shifted = config.shift_augmentation
     if mirrored or shifted:
         values, operations = augment(values, symmetries(grid), mirrored, random(Purpose.SYMMETRY))
-    if operations is not None and shifted:
-        values, moves = augment(values, shifts(grid), shifted, random(Purpose.SHIFT))
-        operations = torch.cat([operations, moves], dim=1)
+        if shifted:
+            values, moves = augment(values, shifts(grid), shifted, random(Purpose.SHIFT))
+            operations = torch.cat([operations, moves], dim=1)
     return Batch(torch.from_numpy(values), label, torch.from_numpy(channel), operations)
 
 

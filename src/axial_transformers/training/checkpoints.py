@@ -109,10 +109,11 @@ def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str
         ValueError: the folder has no checkpoints, or the newest one is damaged.
         OSError: a file of the checkpoint is missing.
     """
-    newest = newest_checkpoint(Path(folder))
+    run = Path(folder)
+    newest = newest_checkpoint(run)
     if not newest:
         raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
-    _, tensors = read_checkpoint(Path(folder), newest, {WEIGHTS: expected})
+    _, tensors = read_checkpoint(run, newest, {WEIGHTS: expected})
     return newest.name, tensors[WEIGHTS]
 
 

@@ -174,13 +174,14 @@ def _settings(
     else:
         run = RunConfig(model=model.config, training=config)
     training = run.training.resolve_auto(begun.run.training if begun else None)
-    own = decide_needs_label(model.config, training, begun)
     given = {name: value for name, value in named.items() if value is not None}
-    return replace(run, **given, model=own, training=training, out=folder, open=())
+    return replace(
+        run, **given, model=decide_needs_label(model.config, training, begun), training=training, out=folder, open=()
+    )
 
 
 def decide_needs_label(
-    model: AxialTransformerConfig, training: TrainConfig, begun: RunRecord | None = None
+    model: AxialTransformerConfig, training: TrainConfig, begun: RunRecord | None
 ) -> AxialTransformerConfig:
     """Return the model's configuration, which needs labels if the run, resumed or new, has never hidden one."""
     hidden = training.label_dropout > 0 or (begun is not None and not begun.run.model.needs_label)

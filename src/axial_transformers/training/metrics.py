@@ -22,7 +22,8 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.run_state import RunState, add_step
 from axial_transformers.wording import duration
 
-METRICS, WANDB = "metrics.jsonl", "wandb.txt"
+METRICS = "metrics.jsonl"
+WANDB = "wandb.txt"
 STATUS = Path("/proc/self/status")
 VALIDATION = "validation_"
 """Prefix of the names of an evaluation's metrics."""

@@ -19,6 +19,7 @@ from axial_transformers.ops.torch_private import add_to_each, lerp_each, lerp_ea
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.parallelism import local_shard, shard_like, sum_over_shards
 
+MOMENTUM = 0.95
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """X <- a X + (b G + c G^2) X with G = X X^T takes singular values in (0, 1] to about 0.7 .. 1.2."""
@@ -32,9 +33,9 @@ MAX_NUMBERS = 2**22
 class Muon(Optimizer):
     """Steps along the orthogonalised momentum of each matrix.
 
-    M <- momentum * M + (1 - momentum) * gradient
+    M <- MOMENTUM * M + (1 - MOMENTUM) * gradient
     W <- (1 - lr * weight_decay) * W
-    W <- W - lr * sqrt(max(1, rows / columns)) * orthogonalise(momentum * M + (1 - momentum) * gradient)
+    W <- W - lr * sqrt(max(1, rows / columns)) * orthogonalise(MOMENTUM * M + (1 - MOMENTUM) * gradient)
 
     Unlike in torch.optim.Muon, a parameter can stack several matrices. Processes with copies of one model divide the
     matrices.
@@ -49,7 +50,6 @@ class Muon(Optimizer):
         self,
         parameters: Iterable[tuple[Tensor, int]],
         lr: float,
-        momentum: float = 0.95,
         weight_decay: float = 0.0,
         dtype: torch.dtype = torch.bfloat16,
     ) -> None:
@@ -58,7 +58,7 @@ class Muon(Optimizer):
             rows, columns = parameter.shape
             alike.setdefault((count, rows // count, columns), []).append(parameter)
         groups = [{"params": tensors, "matrices": shape} for shape, tensors in alike.items()]
-        super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
         self.dtype = dtype
 
     @torch.no_grad()
@@ -68,7 +68,7 @@ class Muon(Optimizer):
         for group in self.param_groups:
             with_gradients = [parameter for parameter in group["params"] if parameter.grad is not None]
             for parameters in _split(with_gradients):
-                ahead = self._momentum(parameters, group["momentum"]).to(self.dtype)
+                ahead = self._momentum(parameters).to(self.dtype)
                 owner = len(begun) % processes
                 if processes == 1 or owner == dist.get_rank():
                     matrices = ahead.view(-1, *group["matrices"][1:])
@@ -86,8 +86,8 @@ class Muon(Optimizer):
             multiply_each(parameters, 1 - group["lr"] * group["weight_decay"])
             add_to_each(parameters, steps.to(parameters[0].dtype).unbind(), -rate)
 
-    def _momentum(self, parameters: list[Tensor], momentum: float) -> Tensor:
-        """Update the momenta of parameters of one shape; return momentum * M + (1 - momentum) * gradient, stacked."""
+    def _momentum(self, parameters: list[Tensor]) -> Tensor:
+        """Update the momenta of parameters of one shape; return MOMENTUM * M + (1 - MOMENTUM) * gradient, stacked."""
         gradients: list[Any] = [parameter.grad for parameter in parameters]
         momenta = []
         for parameter in parameters:
@@ -95,8 +95,8 @@ class Muon(Optimizer):
             if not state:
                 state["momentum_buffer"] = torch.zeros_like(parameter)
             momenta.append(state["momentum_buffer"])
-        lerp_each_in_place(momenta, gradients, 1 - momentum)
-        return torch.stack(lerp_each(gradients, momenta, momentum))
+        lerp_each_in_place(momenta, gradients, 1 - MOMENTUM)
+        return torch.stack(lerp_each(gradients, momenta, MOMENTUM))
 
 
 def orthogonalise(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:
@@ -134,13 +134,13 @@ def learning_rate(step: int, config: TrainConfig, share_of_time: float = 0.0) ->
     rate = config.learning_rate
     if step < config.warmup_steps and position < most:
         begun = 0 if config.as_released else 1
-        by_steps = rate * min(step + begun, config.warmup_steps) / config.warmup_steps
+        by_steps = rate * (step + begun) / config.warmup_steps
         by_share = rate * min(position + begun, most) / most
         rate = max(by_steps, by_share)
     if config.schedule == "constant":
         return rate
     warmup = min(config.warmup_steps, most)
-    progress = min(1.0, max(0.0, (position - warmup) / max(1, config.steps - warmup)))
+    progress = max(0.0, (position - warmup) / (config.steps - warmup))
     if config.schedule == "linear":
         return rate * (1 - progress)
     return rate * (0.5 * (1 + math.cos(math.pi * progress)))
@@ -170,8 +170,12 @@ def optimizers(model: AxialTransformer, config: TrainConfig) -> list[Optimizer]:
     adam = Adam(groups, config.learning_rate, config.betas, fused=fused, capturable=config.cuda_graph)
     if not matrices:
         return [adam]
-    dtype = getattr(torch, config.precision)
-    muon = Muon(matrices.items(), config.muon_learning_rate, weight_decay=config.muon_weight_decay, dtype=dtype)
+    muon = Muon(
+        matrices.items(),
+        config.muon_learning_rate,
+        weight_decay=config.muon_weight_decay,
+        dtype=getattr(torch, config.precision),
+    )
     return [adam, muon]
 
 

@@ -69,7 +69,7 @@ def synchronise_gradients(objective: nn.Module, *, enabled: bool) -> AbstractCon
     return nullcontext()
 
 
-def shard_blocks(objective: Objective, processes: Processes, dtype: torch.dtype = torch.float32) -> None:
+def shard_blocks(objective: Objective, processes: Processes, dtype: torch.dtype) -> None:
     """Shard each transformer block by itself, then the rest of the objective. A block is whole only while it computes.
 
     In bfloat16, blocks are gathered as autocast would cast them. Sums of gradients over processes are float32, and so
@@ -101,7 +101,7 @@ def sum_over_shards(number: Tensor, like: Tensor) -> Tensor:
     return number
 
 
-def gather_tensors(tensors: Mapping[str, Tensor], keep: bool, device: torch.device | None = None) -> dict[str, Tensor]:
+def gather_tensors(tensors: Mapping[str, Tensor], keep: bool, device: torch.device | None) -> dict[str, Tensor]:
     """Return the full tensors; a collective operation if they are sharded.
 
     Args:
@@ -133,9 +133,10 @@ def load_full_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 def copy_without_weights(model: AxialTransformer) -> AxialTransformer:
     """Return a copy of the model for evaluation, its parameters on the meta device: with sizes and without values."""
-    replaced = {}
-    for parameter in model.parameters():
-        replaced[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
+    replaced = {
+        id(parameter): nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
+        for parameter in model.parameters()
+    }
     return copy.deepcopy(model, replaced).eval()
 
 

@@ -24,7 +24,8 @@ from axial_transformers.wording import counted, duration
 if TYPE_CHECKING:  # cards and rows are made without images
     from axial_transformers.pictures import html
 
-PAGE, BITS = "index.html", "bits.png"
+PAGE = "index.html"
+BITS = "bits.png"
 GRIDS = 6
 WIDTH = 62
 
@@ -105,13 +106,13 @@ def write_page(
     if not record:
         raise ValueError(f"{folder} holds no run: only a run has a page")
     path = target or require_inside(folder / PAGE, folder)
-    first, samples, *others = _sections(folder, record, status)
+    shown = _sections(folder, record, status, sections)
     with written_whole(path) as aside:
-        html.write_page(aside, path.resolve().parent.name, [first, samples, *sections, *others])
+        html.write_page(aside, path.resolve().parent.name, shown)
     return path
 
 
-def _sections(folder: Path, record: RunRecord, status: str) -> "list[html.Section]":
+def _sections(folder: Path, record: RunRecord, status: str, more: "Sequence[html.Section]") -> "list[html.Section]":
     from axial_transformers.pictures import html
 
     curves = read_curves(folder)
@@ -127,6 +128,7 @@ def _sections(folder: Path, record: RunRecord, status: str) -> "list[html.Sectio
             text="The newest first, none left out. They are of the EMA weights (averaged).",
             images=[_figure(path, folder, path.stem) for path in grids[::every] if path.is_file()],
         ),
+        *more,
         html.Section(
             title="Curves",
             text="Bits per dimension by step; lower is better. The validation examples are evaluated with the EMA "
@@ -161,7 +163,7 @@ def _describe_settings(record: RunRecord) -> dict[str, Any]:
     return rows
 
 
-def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str | None = None) -> str:
+def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str | None) -> str:
     """Return the model card in a folder, or a new one."""
     hub.require_repository(repository)
     own = folder / hub.CARD

@@ -205,15 +205,13 @@ def prepare_learner(
     Raises:
         ValueError: the checkpoint is of another run.
     """
-    assert "auto" not in (config.precision, config.compile)
     device = processes.device
     sharded = config.shard and processes.count > 1
     if not sharded:
         model.to(device)
     processes.broadcast_tensors([*model.train().parameters(), *model.buffers()])
     skeleton = copy_without_weights(model)
-    dtype = getattr(torch, config.precision)
-    objective = parallelise(Objective(model, loss), processes, sharded, dtype)
+    objective = parallelise(Objective(model, loss), processes, sharded, getattr(torch, config.precision))
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     weights = Weights(model, copy_with_tensors(skeleton, tensors), optimizers(model, config))
     state = RunState(identity=identity or {})
@@ -248,7 +246,6 @@ def step(learner: Learner) -> None:
         NonFiniteLoss: the loss or the gradient of this step, whose weights are untouched, or of one before it.
     """
     config = learner.config
-    weights = learner.weights
     state = learner.state
     device = learner.processes.device
     graphs = whole_graphs() if config.compile else nullcontext()
@@ -260,7 +257,7 @@ def step(learner: Learner) -> None:
             learner.meter.add(state.step + 1, *_step_by_graph(learner, limit, learner.learning_rate, share))
         else:
             nats = _set_gradients(learner)
-            norm = clip_gradients(weights.model, config, limit)
+            norm = clip_gradients(learner.weights.model, config, limit)
             learner.meter.add(state.step + 1, nats, norm)  # or NonFiniteLoss
             _update_weights(learner, learner.learning_rate, share)
     state.step += 1

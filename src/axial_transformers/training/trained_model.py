@@ -96,8 +96,12 @@ class TrainedModel:
         splits: list[Split] = ["test", "validation"] if own else ["all"]
         examples, taken = _first_part(opened, [split] if split else splits)
         if own and source is not None and split is None:
-            said = "%s is what %s was trained on: only its %s part is taken; split=all takes all"
-            log.info(said, where, self.folder, taken)
+            log.info(
+                "%s is what %s was trained on: only its %s part is taken; split=all takes all",
+                where,
+                self.folder,
+                taken,
+            )
         check_shape(examples, self.model.config, where)
         examples = examples.with_columns(self.columns, where)
         check_values(examples, self.model.config, where)
@@ -127,8 +131,7 @@ class TrainedModel:
         if self.trained_on is None or (self.source is None and Path(source).is_dir()):
             return None
         own = self.source
-        renamed = own is not None and Path(source).name != Path(own).name
-        if own and renamed and (own == "digits" or is_hub_dataset(own) or _is_there(own)):
+        if own and Path(source).name != Path(own).name and (own == "digits" or is_hub_dataset(own) or _is_there(own)):
             return None
         data, fingerprint = self.trained_on
         with suppress(ValueError, OSError):  # other data
@@ -299,6 +302,12 @@ def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto
     if record is None:
         return TrainedModel(model, described, None, DataConfig(), None, str(folder))
     run = record.run
-    facts = record.facts
-    data = replace(run.data, offsets="fixed")
-    return TrainedModel(model, described, run.source, data, facts, str(folder), (run.data, facts.fingerprint))
+    return TrainedModel(
+        model,
+        described,
+        source=run.source,
+        data=replace(run.data, offsets="fixed"),
+        facts=record.facts,
+        folder=str(folder),
+        trained_on=(run.data, record.facts.fingerprint),
+    )
