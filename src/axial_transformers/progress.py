@@ -118,7 +118,6 @@ class Bar(Display):
         from rich.table import Column
 
         console = stderr_console()
-        self._description = description
         self._writes = rank() == 0
         self._bar = columns.Progress(
             _one_line("{task.description}"),
@@ -131,11 +130,9 @@ class Bar(Display):
             disable=not (self._writes and console.is_terminal),
         )
         self._task = self._bar.add_task(description, start=False, total=None, metrics="")
-        self._total: int | None = None
         self._next_line = time.monotonic() + min(SECONDS_TO_FIRST_LINE, SECONDS_BETWEEN_LINES)
 
     def start(self, total: int | None, completed: int = 0) -> None:
-        self._total = total
         self._bar.update(self._task, total=total, completed=completed)
         self._bar.start_task(self._task)
 
@@ -144,8 +141,9 @@ class Bar(Display):
             self._bar.update(self._task, completed=completed, metrics=metrics)
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
-            of_total = "" if self._total is None else f"/{self._total}"
-            self.say(f"{self._description} {completed}{of_total}  {metrics}".rstrip())
+            task = self._bar.tasks[0]
+            of_total = "" if task.total is None else f"/{task.total}"
+            self.say(f"{task.description} {completed}{of_total}  {metrics}".rstrip())
 
     def say(self, text: str) -> None:
         if not self._bar.disable:

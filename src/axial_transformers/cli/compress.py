@@ -75,8 +75,8 @@ class Compress:
     def words(self) -> tuple[str | Path | None, str, Path]:
         """Model, source and archive; the model is None if one is to be trained."""
         model, source, archive = sorted_words(self.model, self.source, self.archive, "SOURCE and ARCHIVE")
-        of_new = self.minutes is not None or self.start_from is not None or self.size is not None
-        if model is not None and of_new:
+        of_new = self.minutes, self.start_from, self.size
+        if model is not None and of_new != (None, None, None):
             raise ValueError(
                 f"--minutes, --from and --data.size are of a new model: leave out {model}, or begin with it, by"
                 f" --from {model}"

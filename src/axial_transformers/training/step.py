@@ -278,13 +278,13 @@ def _dropout(learner: Learner) -> AbstractContextManager[None]:
 
 def _set_gradients(learner: Learner) -> Tensor:
     """Set the gradients of the next batch, summed over its parts; return its mean loss over processes, in nats/dim."""
-    config = learner.config
     device = learner.processes.device
+    parts = learner.config.accumulate
     learner.weights.model.zero_grad()
     total = torch.zeros((), device=device)
-    for number in range(1, config.accumulate + 1):
+    for number in range(1, parts + 1):
         batch = next(learner.batches).to(device)
-        with synchronise_gradients(learner.objective, enabled=number == config.accumulate):
+        with synchronise_gradients(learner.objective, enabled=number == parts):
             total += _add_gradients(learner, batch)
     return learner.processes.mean(total)
 
