@@ -20,7 +20,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from axial_transformers.progress import rank
 
@@ -137,6 +136,8 @@ class Processes:
         """Copy the tensors of the first process to all, one at a time through the device; shards stay as they are."""
         if self.count == 1:
             return
+        from torch.distributed.tensor import DTensor  # takes half a second, which evaluations need not wait for
+
         for tensor in tensors:
             if not isinstance(tensor, DTensor):
                 values = tensor.detach().to(self.device).contiguous()

@@ -29,7 +29,6 @@ from axial_transformers.data.splits import part_of_file, part_of_folder
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import bar
-from axial_transformers.training.checkpoints import raw_weights
 from axial_transformers.training.config import find_device
 from axial_transformers.training.run_folder import Facts, read_run
 
@@ -295,6 +294,8 @@ def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto
     record = read_run(folder)
     described = "EMA" if record else "as stored"
     if weights == "raw":
+        from axial_transformers.training.checkpoints import raw_weights  # of training, which takes long to import
+
         step, tensors = raw_weights(folder, model.state_dict())
         model.load_state_dict(tensors)
         described = f"raw, {step}"
