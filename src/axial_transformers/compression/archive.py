@@ -195,7 +195,7 @@ def write_archive(  # noqa: PLR0913
     metadata: bytes = b"",
     stored: bytes = b"",
     progress: Progress = iter,
-) -> "Sizes":
+) -> Sizes:
     """Write the result of `compress` to an empty file; return what it takes.
 
     Args:
@@ -366,9 +366,7 @@ def write_contents(
             stored=contents.stored,
             progress=progress,
         )
-    return Written(
-        contents=contents, size=sizes.size, model_size=sizes.model_size, base=sizes.base, seconds=sizes.seconds
-    )
+    return Written(contents=contents, **sizes._asdict())
 
 
 def tell(contents: Contents) -> None:
@@ -383,6 +381,6 @@ def require_free(target: Path, source: str | Path, force: bool) -> None:
     if os.path.lexists(target) and not force:
         raise FileExistsError(f"{target} exists already: give another name, or force=True to replace it")
     file, _ = scans.parted(source)
-    files = [file, *(file.rglob("*") if file.is_dir() else ())] if target.exists() else []
+    files = [file, *file.rglob("*")] if target.exists() else []
     if any(path.exists() and path.samefile(target) for path in files):
         raise FileExistsError(f"{target} is, or is a link to, what is to be compressed: give another name")

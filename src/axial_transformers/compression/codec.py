@@ -33,7 +33,7 @@ does not end in the checksum of its pixels has read damage, or has other conditi
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -44,18 +44,10 @@ from torch import Tensor
 from axial_transformers.compression.container import DamagedError
 from axial_transformers.decoding.decoding_loop import decode_by
 from axial_transformers.decoding.exact_backend import exact_backend
-from axial_transformers.engine import (
-    GROUP,
-    MIN_STATE,
-    TOO_SHORT,
-    WORD,
-    Array,
-    Stream,
-    parallel_map,
-)
+from axial_transformers.engine import GROUP, MIN_STATE, TOO_SHORT, WORD, Array, Stream, parallel_map
 from axial_transformers.exact.network import ExactNetwork, obstacle
 from axial_transformers.exact.row_predictions import RowPredictions
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
+from axial_transformers.models import AxialTransformer, Conditioning
 
 WORDS = np.dtype("<u4")
 
@@ -89,11 +81,6 @@ def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], condition
     return words.astype(WORDS).tobytes()
 
 
-def archive_dtype(config: AxialTransformerConfig) -> np.dtype[Any]:
-    """Return the dtype of values in an archive: uint8 up to 256, else little-endian uint16."""
-    return np.dtype(np.uint8 if config.num_values <= 256 else "<u2")
-
-
 def in_order(intervals: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return intervals [N, rows, L P, 2] in the order of a stream, [N rows L P, 2]."""
     ordered = []
@@ -114,8 +101,17 @@ def decode_chunk(
         ValueError: the model's logits are not finite.
     """
     stream = opened(content)
-    shape = (count, *network.model.config.shape, network.model.config.channels)
-    images = _decode_stream(network, shape, stream, conditioning)
+
+    def row(context: Array, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
+        codes = network.read_row(context, predictions, stream)
+        if stream.state[2] == TOO_SHORT:
+            raise DamagedError("a stream ends before its last symbol, or was not written with this model")
+        return codes
+
+    config = network.model.config
+    blank = torch.tensor(0, device="cpu").expand(count, *config.shape, config.channels)
+    with network.arithmetic.ieee_arithmetic():
+        images = decode_by(exact_backend(network, row), network.model, blank, conditioning).cpu()
     if stream.state[1] != len(stream.words):
         raise DamagedError("a stream goes on after its last symbol, or was not written with this model")
     if stream.state[0] != _first_state(network, images):
@@ -135,23 +131,10 @@ def opened(content: bytes) -> Stream:
     return Stream(words, np.array([state, 2, 0], np.int64))
 
 
-def _decode_stream(
-    network: ExactNetwork, shape: tuple[int, ...], stream: Stream, conditioning: Conditioning
-) -> Int64[Tensor, "n *a c"]:
-    """Return the images [N, *A, C] = `shape` of a stream; DamagedError if it ends early."""
-
-    def row(context: Array, positions: Tensor, predictions: RowPredictions | None) -> Tensor:
-        codes = network.read_row(context, predictions, stream)
-        if stream.state[2] == TOO_SHORT:
-            raise DamagedError("a stream ends before its last symbol, or was not written with this model")
-        return codes
-
-    blank = torch.tensor(0, device="cpu").expand(shape)
-    with network.arithmetic.ieee_arithmetic():
-        return decode_by(exact_backend(network, row), network.model, blank, conditioning).cpu()
-
-
 def _first_state(network: ExactNetwork, images: Int64[Tensor, "n *a c"]) -> int:
-    """Return the state in which encoding begins: 2^31, and the lower 31 bits of the CRC-32 of all pixels."""
-    pixels = images.cpu().numpy().astype(archive_dtype(network.model.config))
+    """Return the state in which encoding begins: 2^31, and the lower 31 bits of the CRC-32 of all pixels.
+
+    Pixels are bytes if they have at most 256 values, else little-endian uint16.
+    """
+    pixels = images.cpu().numpy().astype("u1" if network.model.config.num_values <= 256 else "<u2")
     return MIN_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (MIN_STATE - 1)

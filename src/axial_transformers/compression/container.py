@@ -182,7 +182,6 @@ def read_header(file: BinaryIO) -> Header:
         TruncatedError: the header is not whole.
         DamagedError: no archive, a damaged header, or bytes behind the last chunk.
     """
-    file.seek(0)
     of_model = _read_first_line(file)
     head = _reader(file, "the header of the archive")
     fingerprint, conditions, num_values, chunks, size, channels, axes = _FIXED.unpack(head.take(_FIXED.size))
@@ -260,10 +259,12 @@ def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:
         TruncatedError: the file ends before the chunk does.
         DamagedError: its checksum differs.
     """
+    where = f"chunk {chunk} of {len(header.chunks)}"
+    _, size, checksum = header.chunks[chunk]
     file.seek(header.starts[chunk])
-    content = _reader(file, f"chunk {chunk} of {len(header.chunks)}").take(header.chunks[chunk].size)
-    if zlib.crc32(content) != header.chunks[chunk].checksum:
-        raise DamagedError(f"chunk {chunk} of {len(header.chunks)} is damaged: its checksum differs")
+    content = _reader(file, where).take(size)
+    if zlib.crc32(content) != checksum:
+        raise DamagedError(f"{where} is damaged: its checksum differs")
     return content
 
 
@@ -273,8 +274,8 @@ def _reader(file: BinaryIO, where: str) -> ByteReader:
 
 def varint(number: int) -> bytes:
     """Return a number in seven bits a byte, lowest first; the top bit is set in all bytes but the last (LEB128)."""
-    groups = [number & 127]
-    while number := number >> 7:
-        groups[-1] |= 128
-        groups.append(number & 127)
-    return bytes(groups)
+    groups = []
+    while number > 127:
+        groups.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*groups, number])

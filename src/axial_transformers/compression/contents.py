@@ -187,7 +187,9 @@ def _listed_files(source: Source) -> tuple[dict[str, Path], list[str]]:
     """Return the files of a folder, or one file, by their names in it, and lines about what is left out."""
     if source.listing.is_one_file:
         return {source.path.name: source.path}, []
-    by_name = {file.relative_to(source.path).as_posix(): file for file in source.listing.all}
+    by_name = {
+        file.relative_to(source.path).as_posix(): file for file in (*source.listing.files, *source.listing.others)
+    }
     files = {name: by_name[name] for name in sorted(by_name) if not by_name[name].is_symlink()}
     links = len(by_name) - len(files)
     return files, [f"left out: {counted(links, 'link')}"] if links else []
@@ -212,11 +214,8 @@ def _image_in(file: Path) -> Image.Image | None:
 def _image_values(image: Image.Image, config: AxialTransformerConfig, file: Path) -> NDArray[np.integer]:
     """Return the values [H, W, C] of an image."""
     mode = {1: image.mode if image.mode == "I;16" else "L", 3: "RGB", 4: "RGBA"}[config.channels]
-    return _within(np.atleast_3d(np.asarray(image.convert(mode))), config, file)
-
-
-def _within(values: NDArray[Any], config: AxialTransformerConfig, where: Path) -> NDArray[np.integer]:
-    ValueRange.of(values)._replace(grid=config.floats).require_within(config.range, where)
+    values = np.atleast_3d(np.asarray(image.convert(mode)))
+    ValueRange.of(values)._replace(grid=config.floats).require_within(config.range, file)
     return values.astype(config.range.type)
 
 

@@ -21,7 +21,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -79,8 +79,8 @@ def config_text(model: AxialTransformer) -> bytes:
 
     Fields at their defaults are left out, so that new fields change nothing.
     """
-    defaults = {field.name: field.default for field in fields(model.config) if field.default is not MISSING}
-    config = {name: value for name, value in to_json(model.config).items() if value != defaults.get(name, MISSING)}
+    defaults = {field.name: field.default for field in fields(model.config)}
+    config = {name: value for name, value in to_json(model.config).items() if value != defaults[name]}
     return json.dumps({"model": model.name, **config}, sort_keys=True).encode()
 
 
@@ -185,7 +185,7 @@ def _transfer_changes(
         before = base[name].astype(np.float64)
         changes = values - before
         codes = steps.get(name)
-        has_changes = codes is not None and bool(_multiples(_rows(changes), codes).any())
+        has_changes = codes is not None and bool(_multiples(in_rows(changes), codes).any())
         if stream.number(has_changes):
             _transfer_weights(changes, codes, stream)
             values[:] = before + changes
@@ -220,8 +220,8 @@ def _model_within(config: AxialTransformerConfig, size: int) -> AxialTransformer
     raise ValueError("its configuration needs more weights than it holds")
 
 
-def _rows(values: NDArray[Any]) -> NDArray[Any]:
-    """Return a tensor as rows along its first axis; a vector is one row."""
+def in_rows(values: Any) -> Any:
+    """Return an array or a tensor as rows along its first axis; a vector is one row."""
     return values[None] if values.ndim == 1 else values.reshape(len(values), -1)
 
 
@@ -232,7 +232,7 @@ def _multiples(rows: NDArray[Any], codes: Codes) -> NDArray[np.int64]:
 
 
 def _transfer_weights(values: NDArray[np.floating], codes: Codes | None, stream: "_Stream") -> None:
-    rows = _rows(values)
+    rows = in_rows(values)
     codes = np.zeros(len(rows), np.int64) if codes is None else codes.copy()
     numbers = _multiples(rows, codes)
     for i, row in enumerate(numbers):

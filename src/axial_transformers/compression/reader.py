@@ -94,11 +94,8 @@ class ArchiveReader:
         if not (self.header.carries_model and self.header.labels):
             return self._given
         content = self.content(1)
-        count = self.header.images
-        if len(content) < count:
-            raise DamagedError(f"the archive has fewer labels than its {count} images")
         reader = ByteReader(content, "the labels of the archive", truncated=DamagedError, malformed=DamagedError)
-        labels = [reader.varint() for _ in range(count)]
+        labels = [reader.varint() for _ in range(self.header.images)]
         classes = self.model.config.num_classes
         if reader.left or classes is None or max(labels, default=0) > classes:
             raise DamagedError("the labels of the archive are not those of its images")
@@ -189,9 +186,9 @@ def _check_header(header: Header, model: AxialTransformer) -> None:
     config = model.config
     wanted = header.fingerprint
     own = fingerprint(model)
-    if wanted != own and header.carries_model:
-        raise DamagedError("the model in the archive is not the one that wrote it")
     if wanted != own:
+        if header.carries_model:
+            raise DamagedError("the model in the archive is not the one that wrote it")
         raise WrongModelError(
             f"the archive was written with the model {wanted.hex()[:16]}, not with this one,"
             f" {own.hex()[:16]}: give the model folder it was written with"

@@ -34,6 +34,7 @@ from axial_transformers.compression.embedded_model import (
     NUMBERS,
     STEP_CODES,
     Steps,
+    in_rows,
     nearest_codes,
     pack,
     step_sizes,
@@ -93,12 +94,16 @@ def rounded(
     of_image = prod(model.config.shape) * model.config.channels
     some = _sample_numbers(len(images), of_image)
     of_sample = conditioning.of(some)
+
+    def bits_by(model: AxialTransformer) -> float:
+        return bits_per_dim(model, sample, *of_sample).mean().item()
+
     with torch.inference_mode(False), torch.enable_grad(), without_dropout(model):
         sample = torch.cat([torch.as_tensor(images[i : i + 1], device="cpu") for i in some])
         model = copy.deepcopy(model).cpu().float().requires_grad_()
         if base is not None:
             _freeze_unchanged(model, base)
-        exact = bits_per_dim(model, sample, *of_sample).mean().item()
+        exact = bits_by(model)
         if not isfinite(exact):
             raise ValueError("the model's bits/dim are not finite: its weights cannot be used to compress")
         costs = _costs(model, sample, of_sample, len(images), progress)
@@ -107,16 +112,14 @@ def rounded(
         for multiplier in renamed(progress, "rounding the weights: steps tried")(multipliers):
             steps = _steps(model, base, costs, multiplier)
             candidate, content = pack(_with_errors_taken_back(model, base, costs, steps), steps, base)
-            bits = bits_per_dim(candidate, sample, *of_sample).mean().item()
+            bits = bits_by(candidate)
             size = len(content) + bits * of_image * len(images) / 8
             is_good = bits - exact <= MAX_LOSS * exact
             tried.append(_Tried(size, is_good, content))
             if is_good and multiplier <= 1 / 2:
                 break
         best = _smallest(tried)
-        by_base = inf
-        if base is not None:
-            by_base = bits_per_dim(base, sample, *of_sample).mean().item() * of_image * len(images) / 8
+        by_base = inf if base is None else bits_by(base) * of_image * len(images) / 8
     return Rounded(unpack(best.content, base), best.content, best.size, by_base)  # what readers will get
 
 
@@ -163,7 +166,7 @@ def _costs(
 ) -> dict[str, _Cost]:
     """Return what errors cost, of each trained tensor."""
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    squares = {name: torch.zeros_like(_rows(weight)) for name, weight in weights.items()}
+    squares = {name: torch.zeros_like(in_rows(weight)) for name, weight in weights.items()}
     products = {}
     for name, square in squares.items():
         width = square.shape[1]
@@ -178,7 +181,7 @@ def _costs(
         for name, gradient in zip(weights, gradients):
             if gradient is None:
                 continue
-            rows = _rows(gradient)
+            rows = in_rows(gradient)
             squares[name] += rows.square()
             if name in products:
                 products[name] += rows.T @ rows
@@ -223,8 +226,8 @@ def _with_errors_taken_back(
             if cost.taken_back is None:
                 continue
             weight = changed.get_parameter(name)
-            before = 0 if base is None else _rows(base.get_parameter(name).double()).numpy()
-            rows = _rows(weight.double()).numpy() - before
+            before = 0 if base is None else in_rows(base.get_parameter(name).double()).numpy()
+            rows = in_rows(weight.double()).numpy() - before
             steps = step_sizes(codes[name])
             for j, factors in enumerate(cost.taken_back):
                 exact = rows[:, j].copy()
@@ -247,16 +250,11 @@ def _steps(
     """
     codes: dict[str, NDArray[np.int64]] = {}
     for name, cost in costs.items():
-        rows = _rows(model.get_parameter(name).detach()).double()
+        rows = in_rows(model.get_parameter(name).detach()).double()
         if base is not None:
-            rows = rows - _rows(base.get_parameter(name).detach()).double()
+            rows = rows - in_rows(base.get_parameter(name).detach()).double()
         least = rows.abs().amax(1).numpy() * 2.1 / NUMBERS + 2.0**-40
         most = 2 * rows.square().mean(1).sqrt().numpy()
         sizes = np.maximum(least, multiplier * np.minimum(cost.steps, most))
         codes[name] = np.clip(nearest_codes(sizes * 2.0**43), 0, STEP_CODES - 1)
     return codes
-
-
-def _rows(weight: Tensor) -> Tensor:
-    """Return a weight as rows along its first axis; a vector is one row."""
-    return weight.flatten(1) if weight.ndim > 1 else weight[None]
