@@ -36,8 +36,8 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None) -
         examples = _read(file, options)
         _check_image(file, examples.values, options)
         first = of_files[0] if of_files else examples
-        has_others_labels = (examples.labels is None) == (first.labels is None)
-        if examples.values.shape[1:] != first.values.shape[1:] or not has_others_labels:
+        has_other_labels = (examples.labels is None) != (first.labels is None)
+        if examples.values.shape[1:] != first.values.shape[1:] or has_other_labels:
             raise ValueError(f"{file} differs from {files[0]} in its shape, or in having labels: give one of the files")
         of_files.append(examples.with_columns(first.columns, file))
         prefix = f"{file.relative_to(root).as_posix()}#" if root else ""
@@ -48,7 +48,7 @@ def load_arrays(files: Sequence[Path], options: DataConfig, root: Path | None) -
     columns = first.columns
     arrays = [np.asarray(examples.values) for examples in of_files]
     del of_files, examples, first  # `joined` frees what it has copied
-    values = joined(arrays) if len(arrays) > 1 else arrays[0]
+    values = joined(arrays, values_range.type) if len(arrays) > 1 else arrays[0]
     return Examples(
         values=values.astype(values_range.type, copy=False),
         names=names,

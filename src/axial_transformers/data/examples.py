@@ -290,7 +290,7 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
         labels.append(label)
     has_labels = any(label is not None for label in labels)
     return Examples(
-        values=joined(parts),
+        values=joined(parts, allowed.type),
         names=Names(range(len(labels))),
         range=allowed,
         **labelled(labels if has_labels else None, len(labels), "dataset", getattr(dataset, "classes", ())),

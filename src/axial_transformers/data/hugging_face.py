@@ -5,7 +5,7 @@ Arrow maps them from disk, so they may be larger than memory. Rows are read when
 
 import glob
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -44,11 +44,9 @@ class PartOfSource(NamedTuple):
         """Return the names of rows: their keys, of webdataset, or their numbers, after the name of the file or part."""
         if "__key__" in self.dataset.features:
             keys = self.dataset["__key__"][:]
-            if not self.files:
+            if not self.files or "__url__" not in self.dataset.features:
                 return [self.prefix + key for key in keys]
             places = {str(path.resolve()): name for name, path in self.files}
-            if "__url__" not in self.dataset.features:
-                return [self.prefix + key for key in keys]
             urls = self.dataset["__url__"][:]
             return [f"{places[url]}#{key}" if url in places else self.prefix + key for url, key in zip(urls, keys)]
         counts = [(self.prefix, len(self.dataset))]
@@ -173,7 +171,7 @@ def load_dataset(parts: Sequence[PartOfSource], source: str, options: DataConfig
 
 
 def _chosen(
-    source: str, setting: str, asked: str | None, usual: Sequence[str], possible: Sequence[str], features: Any
+    source: str, setting: str, asked: str | None, usual: Sequence[str], possible: Sequence[str], features: Iterable[str]
 ) -> str:
     """Return the name of a column: the one that is asked for, or the only usual one."""
     if asked in possible or (asked is None and len(usual) == 1):
@@ -181,14 +179,8 @@ def _chosen(
     wrong = "several columns" if usual else "no column"
     if asked:
         wrong = f"no column {asked}"
-    columns = ", ".join(f"{name} ({_feature_type(feature)})" for name, feature in features.items())
     advice = f"; set {setting} to one of {', '.join(possible)}" if possible else ""
-    raise ValueError(f"{source} has {wrong} that can be it: there are {columns}{advice}")
-
-
-def _feature_type(feature: Any) -> str:
-    kind = type(feature).__name__
-    return str(feature.dtype) if kind == "Value" else kind
+    raise ValueError(f"{source} has {wrong} that can be it: there are {', '.join(features)}{advice}")
 
 
 class Rows(LazyArray):

@@ -86,10 +86,10 @@ def read_bytes(values: Values) -> Iterator[memoryview]:
         yield np.ascontiguousarray(values[start : start + _AT_A_TIME]).data
 
 
-def joined(parts: list[NDArray[np.integer]]) -> NDArray[np.integer]:
+def joined(parts: list[NDArray[np.integer]], dtype: np.dtype[Any]) -> NDArray[np.integer]:
     """Return parts [n, ...] as one array; takes each off the list when it has copied it, to free its memory."""
     end = sum(map(len, parts))
-    values = np.empty((end, *parts[0].shape[1:]), np.result_type(*{part.dtype for part in parts}))
+    values = np.empty((end, *parts[0].shape[1:]), dtype)
     while parts:
         part = parts.pop()
         values[end - len(part) : end] = part

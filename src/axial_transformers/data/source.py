@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from axial_transformers.data import bair_videos, hugging_face, images, npy, scans, video
 from axial_transformers.data.arrays import example_shape, load_arrays, volume_in
@@ -21,7 +20,7 @@ from axial_transformers.data.errors import ParsingError, say
 from axial_transformers.data.examples import Examples, labelled
 from axial_transformers.data.folders import files_below, gather, natural_key
 from axial_transformers.data.images import PixelKind
-from axial_transformers.data.lazy_array import Values
+from axial_transformers.data.lazy_array import Values, joined
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -202,8 +201,8 @@ class Source:
         with warnings.catch_warnings(action="ignore"):  # `part` gives the same ones
             if kind == "scan":
                 scan = self.scan(files[0])
-                lengths = dict(zip(scan.axes, scan.values.shape))
-                lengths = {letter: length for letter, length in lengths.items() if letter not in "NC"}
+                axes = zip(scan.axes, scan.values.shape)
+                lengths = {letter: length for letter, length in axes if letter not in "NC"}
                 return "".join(lengths), [tuple(lengths.values())]
             if kind == "array":
                 shape = example_shape(files[0], self.config)
@@ -374,7 +373,9 @@ class Source:
         values: Values
         names_of_values: Sequence[str]
         if self._holds_pixels and not self.config.divides:
-            values, names_of_values = joined_alike(arrays, names, values_range, self.path), names
+            _require_alike(arrays, names, self.path)
+            arrays = [array[None] for array in arrays]  # `joined` frees what it has copied
+            values, names_of_values = joined(arrays, values_range.type), names
         else:
             values, names_of_values, owners_of_blocks = cut(arrays, names, self.config, values_range, self.path)
             owners = [owners[number] for number in owners_of_blocks]
@@ -455,22 +456,11 @@ class Source:
         return replace(examples, values=blocks, names=names, labels=labels)
 
 
-def joined_alike(
-    arrays: list[Sliced], names: Sequence[str], values_range: ValueRange, where: object
-) -> NDArray[np.integer]:
-    """Return arrays [*A, C] as one, [N, *A, C]; take each off the list, to free its memory.
-
-    Raises:
-        ValueError: arrays of different shapes.
-    """
+def _require_alike(arrays: Sequence[Sliced], names: Sequence[str], where: object) -> None:
+    """Raise ValueError for arrays of different shapes."""
     for array, name in zip(arrays, names):
         if array.shape != arrays[0].shape:
             raise ValueError(f"{where}: {differing(names[0], arrays[0].shape, name, array.shape)}")
-    values = np.empty((len(arrays), *arrays[0].shape), values_range.type)
-    while arrays:
-        last = arrays.pop()
-        values[len(arrays)] = last
-    return values
 
 
 def list_files(source: Path, config: DataConfig) -> Listing:
@@ -487,7 +477,7 @@ def list_files(source: Path, config: DataConfig) -> Listing:
         if kind := _file_kind(file, config):
             by_kind[kind].append(file)
     pictures = by_kind.pop("image", [])
-    if config.frames is not None:
+    if config.frames:
         folders_of_frames = {file.parent for file in pictures}
         by_kind["video"] = sorted([*by_kind["video"], *folders_of_frames])
     elif pictures:  # beside images, a TIFF file of several pages is one that is not read
