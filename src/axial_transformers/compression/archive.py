@@ -206,16 +206,16 @@ def write_archive(  # noqa: PLR0913
     check_model(model)
     if label is not None:
         model.embed_conditioning(len(images), Conditioning(label))  # checks all labels
-    without_images = list[tuple[int, bytes]]()
-    if base is not None and not differs_in_weights(model, base):
+    without_images: list[tuple[int, bytes]] = []
+    if base and not differs_in_weights(model, base):
         base = None
     needs = None if embed else needed(model)
     if embed:
         result = rounded(model, images, Conditioning(label), progress, base)
         limit.check(min(result.expected, result.by_base) + len(stored))
-        if base is not None:
+        if base:
             needs = needed(base)
-        if base is not None and result.by_base <= result.expected:
+        if base and result.by_base <= result.expected:
             model, embed = base, False
         else:
             model = result.model
@@ -235,7 +235,7 @@ def write_archive(  # noqa: PLR0913
         chunks=(ChunkEntry(0, 0, 0),) * (len(without_images) + len(ranges) + bool(stored)),
     )
     file.write(header.pack())  # of the size that it will have
-    entries = list[ChunkEntry]()
+    entries: list[ChunkEntry] = []
     start = time.perf_counter()
     coded = _coded_chunks(model, images, Conditioning(label), ranges, verify, progress)
     for count, content in chain(without_images, coded, [(0, stored)] if stored else []):

@@ -152,7 +152,7 @@ class Header:
 
     def _first_line(self) -> bytes:
         of_model = _HOLDS_MODEL
-        if self.needs is not None:
+        if self.needs:
             of_model = f"{'holds changes of' if self.carries_model else 'needs'} {self.needs}"
         return START + f"{VERSION}, {of_model}".encode() + END
 
@@ -204,7 +204,7 @@ def read_header(file: BinaryIO) -> Header:
     claims = {
         f"conditions {conditions}": conditions & ~(_LABELS | _MODEL),
         f"that it {verb}, but not in its fields": header.carries_model != verb.startswith("holds"),
-        "another model than it names": verb == "needs" and needs is not None and needs.fingerprint != fingerprint,
+        "another model than it names": verb == "needs" and needs and needs.fingerprint != fingerprint,
         "a model that is not there": len(without_images) < header.model_chunks,
         "images in the chunks of the model": any(chunk.images for chunk in without_images),
         "a chunk without images among those of images": not all(index[i].images for i in header.image_chunks),

@@ -66,7 +66,9 @@ class Contents:
 
 def _packed(files: Iterable[tuple[str, bytes]]) -> tuple[tuple[tuple[str, int], ...], bytes]:
     """Return names and sizes of files, and their contents one after the other, by zlib; nothing without any."""
-    packer, sizes, parts = zlib.compressobj(9), list[tuple[str, int]](), list[bytes]()
+    packer = zlib.compressobj(9)
+    sizes: list[tuple[str, int]] = []
+    parts: list[bytes] = []
     for name, content in files:
         sizes.append((name, len(content)))
         parts.append(packer.compress(content))
@@ -115,19 +117,18 @@ def _image_contents(source: Source, config: AxialTransformerConfig, only_data: b
         said.append(f"{done}: {counted(len(others), 'file')}, {shown}")
     stored_files = {} if only_data else others
     names, stored = _packed((name, file.read_bytes()) for name, file in stored_files.items())
-    held_files = [*(picture.file for picture in pictures.values()), *stored_files.values()]
     return Contents(
         tiles=_tiles([*pictures.values()], config),
         description=Description(held, stored=names),
         stored=stored,
-        input_size=_total_size(held_files),
+        input_size=_total_size(files[name] for name in (*pictures, *stored_files)),
         said=said,
     )
 
 
 def _pictures_in(files: Mapping[str, Path], config: AxialTransformerConfig) -> dict[str, "_Picture"]:
     """Return the images that a model codes, by the names of their files; each has been decoded once."""
-    pictures = dict[str, _Picture]()
+    pictures: dict[str, _Picture] = {}
     values_of_all = 0
 
     @lru_cache(1)
@@ -150,7 +151,7 @@ def _pictures_in(files: Mapping[str, Path], config: AxialTransformerConfig) -> d
 
 def _held_images(pictures: Mapping[str, "_Picture"], taken: set[str]) -> tuple[HeldImage, ...]:
     """Return the names under which images return, none of which is taken, with their modes and sizes."""
-    held = list[HeldImage]()
+    held: list[HeldImage] = []
     for name, picture in pictures.items():
         returned = _returned(name, picture, taken)
         taken.add(returned)
@@ -281,7 +282,7 @@ def _other_contents(source: Source, config: AxialTransformerConfig) -> Contents:
     """Return the examples of any other source, which return as arrays in an .npz file."""
     whole = source.with_config(replace(source.config, size=None, cut="exact", offsets="fixed", skip_bad=0))
     examples = whole.part("all")
-    if examples.range.grid is not None:
+    if examples.range.grid:
         only = "which archives keep only from arrays and scans: save them as .npy"
         raise ValueError(f"{source.name} holds floats, {only}")
     stored = [] if examples.labels is None else [("labels.npy", _npy(examples.labels))]

@@ -114,7 +114,7 @@ def pack(model: AxialTransformer, steps: Steps, base: AxialTransformer | None = 
     """
     rounded = copy.deepcopy(model).cpu().float().eval()
     arrays = _arrays(rounded)
-    writer = _Writer(PRECISION_CODES if base is None else PRECISION_CODES_OF_CHANGES)
+    writer = _Writer(PRECISION_CODES_OF_CHANGES if base else PRECISION_CODES)
     if base is None:
         for name, values in sorted(arrays.items()):
             kind(name).transfer(values, steps.get(name), writer)
@@ -132,7 +132,7 @@ def unpack(content: bytes, base: AxialTransformer | None = None) -> AxialTransfo
     Raises:
         DamagedError: no such bytes, or more weights than they can hold.
     """
-    if base is not None:
+    if base:
         return _unpack_changes(content, base)
     model, weights = without_weights(content)
     reader = _Reader(weights, PRECISION_CODES)

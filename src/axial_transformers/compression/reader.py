@@ -61,7 +61,7 @@ class ArchiveReader:
         self._file = file
         self._given = label
         self._reading = Lock()
-        if self.header.needs is not None and not self.header.carries_model:
+        if self.header.needs and not self.header.carries_model:
             model = model or open_needed(self.header.needs)
             _check_header(self.header, model)
             self.model = model  # in place of reading it
@@ -80,7 +80,7 @@ class ArchiveReader:
     def model(self) -> AxialTransformer:
         """The model in the archive, on the CPU; DamagedError if it cannot be read."""
         needs = self.header.needs
-        model = embedded_model.unpack(self.content(0), None if needs is None else open_needed(needs))
+        model = embedded_model.unpack(self.content(0), open_needed(needs) if needs else None)
         try:
             check_model(model)
         except ValueError as error:

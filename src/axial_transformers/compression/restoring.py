@@ -82,7 +82,7 @@ def _restore(reader: ArchiveReader, target: Path, salvage: bool, progress: Progr
         if stored and suffix != ".npz":
             log.info(f"left out, since such files do not hold it: {', '.join(name for name, _ in stored)}")
     examples = reader.examples(sizes, salvage, progress)
-    lost = list[str]()
+    lost: list[str] = []
     with written_whole(target, replace=False) if single else folder_written_whole(target) as place:
 
         def new_path(name: str) -> Path:

@@ -101,14 +101,14 @@ def rounded(
     with torch.inference_mode(False), torch.enable_grad(), without_dropout(model):
         sample = torch.cat([torch.as_tensor(images[i : i + 1], device="cpu") for i in some])
         model = copy.deepcopy(model).cpu().float().requires_grad_()
-        if base is not None:
+        if base:
             _freeze_unchanged(model, base)
         exact = bits_by(model)
         if not isfinite(exact):
             raise ValueError("the model's bits/dim are not finite: its weights cannot be used to compress")
         costs = _costs(model, sample, of_sample, len(images), progress)
         tried: list[_Tried] = []
-        multipliers = MULTIPLIERS if base is None else MULTIPLIERS_OF_CHANGES
+        multipliers = MULTIPLIERS_OF_CHANGES if base else MULTIPLIERS
         for multiplier in renamed(progress, "rounding the weights: steps tried")(multipliers):
             steps = _steps(model, base, costs, multiplier)
             candidate, content = pack(_with_errors_taken_back(model, base, costs, steps), steps, base)
@@ -119,7 +119,7 @@ def rounded(
             if is_good and multiplier <= 1 / 2:
                 break
         best = _smallest(tried)
-        by_base = inf if base is None else bits_by(base) * of_image * len(images) / 8
+        by_base = bits_by(base) * of_image * len(images) / 8 if base else inf
     return Rounded(unpack(best.content, base), best.content, best.size, by_base)  # what readers will get
 
 
@@ -251,7 +251,7 @@ def _steps(
     codes: dict[str, NDArray[np.int64]] = {}
     for name, cost in costs.items():
         rows = in_rows(model.get_parameter(name).detach()).double()
-        if base is not None:
+        if base:
             rows = rows - in_rows(base.get_parameter(name).detach()).double()
         least = rows.abs().amax(1).numpy() * 2.1 / NUMBERS + 2.0**-40
         most = 2 * rows.square().mean(1).sqrt().numpy()

@@ -217,7 +217,7 @@ def _block_name(
 
 
 def _place_name(place: tuple[np.integer, ...], options: DataConfig) -> str:
-    clip = f"#{place[0]:04d}" if options.frames is not None else ""
+    clip = f"#{place[0]:04d}" if options.frames else ""
     tile = f"#{place[-2]},{place[-1]}" if options.cut == "tiles" and isinstance(options.size, int) else ""
     return clip + tile or f"#{','.join(map(str, place))}"
 
@@ -253,7 +253,7 @@ def block_shape(axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:
     block = options.size if isinstance(options.size, tuple) else axes
     if isinstance(options.size, int):
         block = (*axes[:-2], options.size, options.size)
-    return block if options.frames is None else (options.frames, *block[1:])
+    return (options.frames, *block[1:]) if options.frames else block
 
 
 def range_of_array(name: str, array: Sliced, known: tuple[float, float] | None, rounding: bool = False) -> ValueRange:

@@ -109,7 +109,7 @@ class DataConfig:
             raise ValueError(f"data.cut={self.cut} needs a size, for example data.size=32")
         if self.size == ():
             raise ValueError("data.size must be one number or several, not none")
-        if isinstance(self.size, tuple) and (self.cut in ("crop", "stretch") or self.frames is not None):
+        if isinstance(self.size, tuple) and (self.cut in ("crop", "stretch") or self.frames):
             raise ValueError(f"data.size={self.size} cuts blocks: leave out data.frames and data.cut, or give one size")
         if self.offsets == "random" and not self.divides:
             raise ValueError(

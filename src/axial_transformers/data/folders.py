@@ -85,9 +85,9 @@ def gather(
             arrays.append(array)
             names.append(place + suffix)
             owners.append(number)
-    if not faults and not arrays:
-        raise ValueError(f"{root} holds no examples")
     if not faults:
+        if not arrays:
+            raise ValueError(f"{root} holds no examples")
         return arrays, names, owners
     if len(files) == 1:
         raise faults[0]

@@ -58,12 +58,13 @@ def read_hdf5(path: Path, name: str = "") -> Scan:
     if not h5py.is_hdf5(path):
         raise ParsingError(f"{path} is no HDF5, as NetCDF 4 and MATLAB 7.3 are, or is damaged: convert or replace it")
     file = h5py.File(path, "r")  # open as long as its dataset
-    file.visititems(lambda place, member: datasets.update({place: member}))
-    datasets = {
-        place: member
-        for place, member in datasets.items()
-        if isinstance(member, h5py.Dataset) and member.attrs.get("MATLAB_class") != b"char"  # texts, stored as numbers
-    }
+
+    def keep(place: str, member: Any) -> None:
+        is_text = member.attrs.get("MATLAB_class") == b"char"  # stored as numbers
+        if isinstance(member, h5py.Dataset) and not is_text:
+            datasets[place] = member
+
+    file.visititems(keep)
     scales = {place for place, dataset in datasets.items() if dataset.is_scale}
     chosen = datasets[chosen_array(path, name, datasets, scales)]
     axes = [] if chosen.shape is None else [_axis_name(axis) for axis in chosen.dims]

@@ -29,9 +29,10 @@ class Names(Sequence[str]):
         if isinstance(index, int | np.integer):
             return self._name(int(self._numbers[index]))
         if isinstance(index, slice):
-            return Names(self._numbers[index], self._name)
-        numbers = [self._numbers[i] for i in find_positions(index, len(self))]
-        return Names(np.array(numbers, np.int64), self._name)
+            numbers = self._numbers[index]
+        else:
+            numbers = np.array([self._numbers[i] for i in find_positions(index, len(self))], np.int64)
+        return Names(numbers, self._name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):

@@ -131,7 +131,7 @@ def _find_float_range(where: object, different: NDArray[np.floating], known: Gri
     grid = known
     if grid is None and len(different) <= MAX_STEPS:
         grid = Grid.of(different)
-    if grid is None or not grid.holds(different):
+    if not grid or not grid.holds(different):
         raise ValueError(f"{where} holds {_described(different, known)}")
     values_range = ValueRange.of(grid.integers(different))
     return values_range._replace(grid=None if grid == (1, 0) else grid)
@@ -149,7 +149,7 @@ def _described(values: NDArray[np.floating], known: Grid | None) -> str:
     low = float(values[0])
     high = float(values[-1])
     numbers = f"{values.dtype} values {low:.6g}..{high:.6g}"
-    if known is not None:
+    if known:
         return f"{numbers}, not all at {known}, as the model knows them: round them to it"
     step = 10.0 ** math.ceil(math.log10(max((high - low) / MAX_VALUES, MIN_STEP)))
     return (

@@ -176,7 +176,12 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
         kind, _ = kind_of_values(examples)
     run = run.decided(
         {
-            **_data_of(examples),
+            "model.shape": examples.shape,
+            "model.channels": examples.channels,
+            "model.num_values": examples.range.num_values,
+            "model.lowest": examples.range.low,
+            "model.grid": examples.range.grid,
+            "model.num_classes": examples.num_classes,
             "model.values": kind,
             "model.centred": kind in ORDERED,
             "training.label_dropout": 0.1 if examples.num_classes else 0.0,
@@ -194,18 +199,6 @@ def suited(run: RunConfig, examples: "Examples") -> RunConfig:
     with_loss = values // run.model.bijection.channels  # a step has the loss of one slice of each example
     run = run.decided({"training.batch_size": _batch_of(with_loss, len(examples))})
     return _sized(run, len(examples) * values).closed(OF_DATA)
-
-
-def _data_of(examples: "Examples") -> dict[str, object]:
-    """Return what a model has to know of these examples."""
-    return {
-        "model.shape": examples.shape,
-        "model.channels": examples.channels,
-        "model.num_values": examples.range.num_values,
-        "model.lowest": examples.range.low,
-        "model.grid": examples.range.grid,
-        "model.num_classes": examples.num_classes,
-    }
 
 
 def layout_of(run: RunConfig, channels: int) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from axial_transformers.compression.archive import UNLIMITED, Limit, input_limit, tell
 from axial_transformers.compression.contents import Contents, read_contents
@@ -150,7 +151,7 @@ def prepare_for_archive(
     """
     read = partial(_read, source, only_data=only_data, force=force, progress=progress)
     begun = read_run(folder)
-    if begun is not None:
+    if begun:
         minutes = CHANGES["training.minutes"] if begun.run.training.vectors_only else MINUTES
         run = replace(begun.run, source=source_name(source)).changed({"training.minutes": minutes, **settings})
         if run.data != begun.run.data:
@@ -159,15 +160,17 @@ def prepare_for_archive(
         tell(ready.contents)
         return ready
 
+    holds_whole_model = embed or "data.size" in settings
+
     def changed(name: str) -> PreparedArchive:
-        begin = _new_run if embed or "data.size" in settings or not _can_be_named(name) else _changing_run
+        begin = _new_run if holds_whole_model or not _can_be_named(name) else _changing_run
         return read(begin(source, folder, name).changed(settings))
 
     if start_from is not None:
         ready = changed(start_from)
     else:
         ready = read(_new_run(source, folder).changed(settings))
-        names = [] if embed or "data.size" in settings else _fitting_models(ready)
+        names = [] if holds_whole_model else _fitting_models(ready)
         if names:
             ready = _best(ready, [changed(name) for name in names])
     tell(ready.contents)
@@ -188,21 +191,21 @@ def _read(
     """Read all of a source, and decide all that is open in a run on it."""
     opened = open_source(source, run.data, progress("reading files"))
     axes = None if begun or run.data.axes or run.start_from else _axes_of_alike_frames(opened)
-    if axes is not None:
+    if axes:
         log.info("%s: its frames are alike, and become channels: data.axes=%s", source, axes)
         run = run.changed({"data.axes": axes})
         opened = opened.with_config(run.data)
     block = None if begun or run.data.size else _slice_block(opened)
-    if block is not None:
+    if block:
         run = run.changed({"data.size": block})
     run, opened = decide_cut(run, opened)
     with warnings.catch_warnings(action="ignore"):  # `tell` says what is not modelled
         examples = opened.part("all")
     run = with_levels(decide_model(run, examples), run, [examples], least=1)
-    if begun is not None and examples.fingerprint != begun.facts.fingerprint:
+    if begun and examples.fingerprint != begun.facts.fingerprint:
         raise ValueError(f"{run.out} was trained on other data: remove it, or name another archive")
     contents = read_contents(opened, run.model, only_data)
-    if begun is None and not run.start_from:
+    if not (begun or run.start_from):
         run = narrow_for_archive(run, _value_bytes(examples, progress) * contents.values)
     prepared = finish_preparing(run, opened, examples, examples, None, begun, progress)
     limit = UNLIMITED if force else input_limit(contents, run.model)
@@ -315,9 +318,7 @@ def _axes_of_alike_frames(source: Source) -> str | None:
     frames = np.asarray(examples.values[0])
     middle = frames.shape[1] // 2
     frames = frames[:, middle : middle + SLAB].astype(np.int64)
-    between_frames = np.abs(np.diff(frames, axis=0)).mean()
-    between_neighbours = np.abs(np.diff(frames, axis=-2)).mean()
-    return f"C{letters[1:]}" if between_frames < between_neighbours else None
+    return f"C{letters[1:]}" if _difference(frames, 0) < _difference(frames, -2) else None
 
 
 def _slice_block(source: Source) -> tuple[int, ...] | None:
@@ -331,9 +332,12 @@ def _slice_block(source: Source) -> tuple[int, ...] | None:
     if values.shape[-1] > 1:
         return None
     slices = values[: max(2, SAMPLED // prod(values.shape[1:]))].astype(np.int64)
-    between_slices = np.abs(np.diff(slices, axis=0)).mean()
-    between_rows = np.abs(np.diff(slices, axis=1)).mean()
-    return block_of(values.shape[:3]) if between_slices < 1.5 * between_rows else None
+    return block_of(values.shape[:3]) if _difference(slices, 0) < 1.5 * _difference(slices, 1) else None
+
+
+def _difference(values: NDArray[np.int64], axis: int) -> float:
+    """Return the mean difference between neighbours along an axis."""
+    return float(np.abs(np.diff(values, axis=axis)).mean())
 
 
 def _foreseeing(values: int, others: float, limit: Limit, usual: Evaluate) -> Evaluate:

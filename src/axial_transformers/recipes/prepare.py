@@ -134,7 +134,7 @@ def prepare(
     examples = source.part("train")
     run = decide_model(run, examples)
     examples = _in_order(examples, run, begun)
-    if begun is not None and examples.fingerprint != begun.facts.fingerprint:
+    if begun and examples.fingerprint != begun.facts.fingerprint:
         raise ValueError(
             f"{run.source} holds other training examples than {run.out} was begun with: a run goes on with its own "
             "data only, wherever it lies; for other data begin another run with --out"
@@ -153,7 +153,7 @@ def decide_cut(run: RunConfig, source: Source) -> tuple[RunConfig, Source]:
     letters, sizes = source.example_axes
     if letters:
         run = in_blocks(run, dict(zip(letters, sizes[0], strict=True)))
-    elif "data.size" in run.open:
+    elif is_decided_here:
         run = tiled(run, sizes)
     size = run.data.size
     parts = f"square tiles of {size}" if run.data.cut == "tiles" else ""
@@ -191,7 +191,7 @@ def know_values(run: RunConfig, asked: RunConfig, parts: Mapping[str, Examples])
         ranges = [run.model.range]
         for part in parts.values():
             values = range_of_examples(part)
-            if values is not None and values.grid == run.model.floats:
+            if values and values.grid == run.model.floats:
                 ranges.append(values)
         known = ValueRange.around(ranges).modelled(run.source)
         run = replace(run, model=replace(run.model, lowest=known.low, num_values=known.num_values))
@@ -266,7 +266,7 @@ def _in_order(examples: Examples, run: RunConfig, begun: RunRecord | None) -> Ex
     titles = before.facts.columns if before else None
     if titles is None or examples.columns is None or sorted(titles) == sorted(examples.columns):
         return examples.with_columns(titles, run.source)
-    if begun is None:
+    if not begun:
         log.info(
             "%s was trained on the columns %s, not %s: it only gives first weights",
             run.start_from,

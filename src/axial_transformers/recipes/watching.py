@@ -66,7 +66,7 @@ def make_pictures(
     Samples have the classes of the examples, if these have some.
     """
     config = run.model
-    look = Look.of(run.model, run.data.axes)
+    look = Look.of(config, run.data.axes)
     if not run.samples:
         return None
     known = torch.from_numpy(watched.values[: run.samples]) if config.known_channels else None
