@@ -17,7 +17,7 @@ from axial_transformers import storage
 from axial_transformers.compression import compress_files, decompress_files
 from axial_transformers.compression.contents import read_contents
 from axial_transformers.data import DataConfig, load, open_source
-from axial_transformers.data.scans import FORMATS, Scan, is_scan, read_scan
+from axial_transformers.data.scans import SUFFIXES, Scan, is_scan, read_scan
 from tests.scan_writer import (
     file_of_afni,
     file_of_fits,
@@ -104,7 +104,7 @@ ROWS: dict[str, tuple[Write, np.ndarray | None]] = {
 
 
 def test_every_suffix_of_the_table_is_tried_here():
-    assert {suffix.lower() for suffix in ROWS} == {suffix for row in FORMATS for suffix in row.suffixes}
+    assert {suffix.lower() for suffix in ROWS} == {*SUFFIXES}
 
 
 @pytest.mark.parametrize("suffix", ROWS)

@@ -60,8 +60,10 @@ class Limit(NamedTuple):
     def check(self, size: float) -> None:
         """Raise NoGainError if an archive takes more bytes."""
         if size > self.size:
-            sizes = f"the archive would take about {size:,.0f} bytes, {self.of} {self.size:,}"
-            raise NoGainError(f"{sizes}: take more examples, or write it nevertheless, by force=True")
+            raise NoGainError(
+                f"the archive would take about {size:,.0f} bytes, {self.of} {self.size:,}: take more examples, or write"
+                " it nevertheless, by force=True"
+            )
 
 
 UNLIMITED = Limit(inf)
@@ -216,13 +218,14 @@ def write_archive(  # noqa: PLR0913
         if base:
             needs = needed(base)
         if base and result.by_base <= result.expected:
-            model, embed = base, False
+            model = base
+            embed = False
         else:
             model = result.model
             without_images.append((0, result.content))
     if embed and label is not None:
         without_images.append((0, b"".join(map(container.varint, label.tolist()))))
-    ranges = _even_ranges(len(images), IMAGES_PER_CHUNK)
+    ranges = _even_ranges(len(images))
     header = Header(
         fingerprint=fingerprint(model),
         shape=model.config.shape,
@@ -275,8 +278,8 @@ def _coded_chunks(
             yield encoded
 
 
-def _even_ranges(count: int, size: int) -> list[slice]:
-    parts = max(1, count // size) if count else 0
+def _even_ranges(count: int) -> list[slice]:
+    parts = max(1, count // IMAGES_PER_CHUNK) if count else 0
     return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
 
@@ -288,9 +291,9 @@ class Written:
     size: int
     model_size: int
     """Bytes of the model, or of changes of one, in the archive; 0: the archive needs its model."""
-    base: str = ""
+    base: str
     """The model of the package that the archive needs; empty: none of them."""
-    seconds: float = 0.0
+    seconds: float
     """It takes about as long to open the archive, on as many threads."""
 
 
@@ -347,8 +350,10 @@ def write_contents(
 ) -> Written:
     """Write the archive of what `read_contents` has read; see `compress_files` and `write_archive`."""
     if model.config.needs_label:
-        advice = "train one with training.label_dropout above 0, or without classes"
-        raise ValueError(f"{target} holds images without labels, which this model needs: {advice}")
+        raise ValueError(
+            f"{target} holds images without labels, which this model needs: train one with training.label_dropout above"
+            " 0, or without classes"
+        )
     if embed is None:
         embed = base is not None or not needed(model).name
     limit = UNLIMITED if force else input_limit(contents, model.config)

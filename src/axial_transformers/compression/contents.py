@@ -203,7 +203,8 @@ def _image_in(file: Path) -> Image.Image | None:
     with suppress(ParsingError), opened(file) as header:
         if header.format == "MPO":  # of which `opened` shows the first image
             return None
-        deep, image = is_gray16(header), upright(header)
+        deep = is_gray16(header)
+        image = upright(header)
         if deep:
             return None if image.has_transparency_data else Image.fromarray(np.asarray(image).astype(np.uint16))
         if image.mode in ("P", "PA") or "transparency" in image.info:
@@ -246,9 +247,9 @@ def _table_contents(path: Path, config: AxialTransformerConfig, data: DataConfig
     table = tables.read_table(path, data.label_column, data.decimal)
     if table.classes is not None:
         say(f"{path}: left out, since it holds the classes: {data.label_column}")
-    names = f": {', '.join(table.titles)}" if table.titles else ""
-    columns = counted(len(table.columns), "column")
-    said = f"1 table will come back with its {columns} of numbers, as float64 holds them{names}"
+    said = f"1 table will come back with its {counted(len(table.columns), 'column')} of numbers, as float64 holds them"
+    if table.titles:
+        said += f": {', '.join(table.titles)}"
     return _coded(path, table.values, "NL", config, path.name, said=said, columns=table.columns)
 
 
@@ -259,7 +260,8 @@ def _npy(array: NDArray[Any]) -> bytes:
 
 
 def _scan_contents(source: Source, config: AxialTransformerConfig) -> Contents:
-    scan, (file, _) = source.scan(source.path), scans.parted(source.path)
+    scan = source.scan(source.path)
+    file, _ = scans.parted(source.path)
     own = "" if file.is_dir() and file.suffix != ".zarr" else suffix_of(file)
     name = file.name[: -len(own) or None] + scan.suffix
     same = "in the format in which it came" if own == scan.suffix else f"as {name}"
@@ -283,10 +285,12 @@ def _other_contents(source: Source, config: AxialTransformerConfig) -> Contents:
     whole = source.with_config(replace(source.config, size=None, cut="exact", offsets="fixed", skip_bad=0))
     examples = whole.part("all")
     if examples.range.grid:
-        only = "which archives keep only from arrays and scans: save them as .npy"
-        raise ValueError(f"{source.name} holds floats, {only}")
+        raise ValueError(
+            f"{source.name} holds floats, which archives keep only from arrays and scans: save them as .npy"
+        )
     stored = [] if examples.labels is None else [("labels.npy", _npy(examples.labels))]
-    name, axes = f"{source.path.stem}.npz", "N" + "?" * (examples.values.ndim - 2) + "C"
+    name = f"{source.path.stem}.npz"
+    axes = "N" + "?" * (examples.values.ndim - 2) + "C"
     said = f"{counted(len(examples), 'example')} will come back as arrays, in {name}"
     return _coded(source.path, examples.values, axes, config, name, stored=stored, said=said)
 
@@ -306,7 +310,7 @@ def _coded(
     shape = tuple(map(int, array.shape))
     channels = _channel_axis(path, shape, letters, config)
     held = HeldArray(name, member, np.asarray(array[:1]).dtype.str, shape, channels, **about)
-    values_range = range_of_array(str(path), array, config.grid)
+    values_range = range_of_array(path, array, config.grid)
     if values_range.grid and not config.grid:
         raise ValueError(f"{path} holds {values_range.grid}, but the model knows integers: give a model of such data")
     values_range.require_within(config.range, path)
@@ -333,8 +337,7 @@ def _channel_axis(
     """
     inner = len(config.shape)
     if letters is None:
-        more_than_examples = len(shape) > inner + 1 and shape[-1] == 1
-        has_channels = config.channels > 1 or more_than_examples or shape[inner:] == (1,)
+        has_channels = config.channels > 1 or (len(shape) > inner and shape[-1] == 1)
         channels = len(shape) - 1 if has_channels else None
     elif len(letters) == len(shape):
         channels = letters.index("C") if "C" in letters else None

@@ -144,7 +144,8 @@ class Description:
 def _check_names(names: Sequence[str]) -> None:
     """Raise ValueError for names that lead out of the target folder, and for equal ones."""
     for name in names:
-        posix, native = PurePosixPath(name), PurePath(name)
+        posix = PurePosixPath(name)
+        native = PurePath(name)
         outside = posix.is_absolute() or native.is_absolute() or native.drive or ".." in native.parts
         if outside or not posix.parts or "\0" in name or str(posix) != name:
             raise ValueError(f"{name!r:.100} is a file outside of its folder")

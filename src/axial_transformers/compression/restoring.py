@@ -137,7 +137,7 @@ def write_image(path: Path, values: NDArray[np.integer], mode: str) -> None:
     kind, modes = FORMATS.get(path.suffix.lower(), ("", ()))
     if mode not in modes:
         raise ValueError(f"{path.suffix} files do not keep images of mode {mode}: give a target like x.png")
-    pixels = np.ascontiguousarray(some if some.shape[-1] > 1 else some[..., 0])
+    pixels = some if some.shape[-1] > 1 else some[..., 0]
     image = Image.fromarray(pixels.astype(np.uint16 if mode == "I;16" else np.uint8))
     image = image.convert("1", dither=Image.Dither.NONE) if mode == "1" else image
     image.save(path, kind)
@@ -154,7 +154,8 @@ def write_array(
     with TemporaryDirectory(dir=path.parent) as folder:
         file = path if path.suffix == ".npy" else Path(folder, "array.npy")
         array = open_memmap(file, "w+", np.dtype(held.dtype), held.shape)
-        (outer, _), grid = held.sizes(config), config.floats
+        outer, _ = held.sizes(config)
+        grid = config.floats
         channels_last = array[..., None] if held.channels is None else np.moveaxis(array, held.channels, -1)
         for number, example in enumerate(examples):
             if example is None:
@@ -182,8 +183,10 @@ def _write_as(path: Path, array: NDArray[Any], held: HeldArray) -> None:
             like = scans.Scan(array, held.axes, held.scale, held.offset, suffix_of(path), b64decode(held.header))
             scans.write_scan(path, array, like)
     except ValueError as error:
-        others = f"what it needs beside its values is lost or damaged ({error})"
-        raise DamagedError(f"{held.name!r:.100} can be restored as .npy only: {others}") from error
+        raise DamagedError(
+            f"{held.name!r:.100} can be restored as .npy only: what it needs beside its values is lost or damaged"
+            f" ({error})"
+        ) from error
 
 
 def _stored(

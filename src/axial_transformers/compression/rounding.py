@@ -226,8 +226,8 @@ def _with_errors_taken_back(
             if cost.taken_back is None:
                 continue
             weight = changed.get_parameter(name)
-            before = 0 if base is None else in_rows(base.get_parameter(name).double()).numpy()
-            rows = in_rows(weight.double()).numpy() - before
+            before = _exact_rows(base, name).numpy()
+            rows = _exact_rows(model, name).numpy() - before
             steps = step_sizes(codes[name])
             for j, factors in enumerate(cost.taken_back):
                 exact = rows[:, j].copy()
@@ -250,11 +250,14 @@ def _steps(
     """
     codes: dict[str, NDArray[np.int64]] = {}
     for name, cost in costs.items():
-        rows = in_rows(model.get_parameter(name).detach()).double()
-        if base:
-            rows = rows - in_rows(base.get_parameter(name).detach()).double()
+        rows = _exact_rows(model, name) - _exact_rows(base, name)
         least = rows.abs().amax(1).numpy() * 2.1 / NUMBERS + 2.0**-40
         most = 2 * rows.square().mean(1).sqrt().numpy()
         sizes = np.maximum(least, multiplier * np.minimum(cost.steps, most))
         codes[name] = np.clip(nearest_codes(sizes * 2.0**43), 0, STEP_CODES - 1)
     return codes
+
+
+def _exact_rows(model: AxialTransformer | None, name: str) -> Tensor:
+    """Return a weight in float64, as rows; 0 without a model."""
+    return in_rows(model.get_parameter(name).detach().double()) if model else torch.zeros(())

@@ -113,7 +113,7 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
         return ()
     shape, _ = array_header(path, chosen_array(path, names, options), options.label_column, options.decimal)
     axes = name_axes(path, shape, options)
-    return tuple(length for letter, length in zip(axes, shape, strict=True) if letter not in "NC")
+    return tuple(length for letter, length in zip(axes, shape) if letter not in "NC")
 
 
 def volume_in(path: Path, options: DataConfig) -> NDArray[Any]:
@@ -259,18 +259,18 @@ def _channels_last(values: NDArray[Any], axes: str) -> NDArray[Any]:
 
 
 def _two_readings(shape: Sequence[int]) -> tuple[str, ...]:
-    few = (3, 4)  # channels of pictures, with alpha
+    few = (1, 3, 4)  # channels of pictures, with alpha
     if len(shape) == 3 and shape[2] <= 16 and 32 <= max(shape[:2]) <= 2 * min(shape[:2]):
         return "NHW", "HWC with data.size=(32, 32)"
     if len(shape) == 4:
         _, second, third, last = shape
-        if second in (1, *few) and min(third, last) > 4:
+        if second in few and min(third, last) > 4:
             return "NCHW", "NTHW"
         if 5 <= last <= 16 and min(second, third) > last:
             return "NHWC", "NTHW"
     if len(shape) == 5 and min(shape[3:]) > 4:
-        if shape[2] in (1, *few):
+        if shape[2] in few:
             return "NTCHW", "NTHWC"
-        if shape[1] in (1, *few):
+        if shape[1] in few:
             return "NCTHW", "NTHWC"
     return ()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import prod
-from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -256,11 +255,13 @@ def block_shape(axes: tuple[int, ...], options: DataConfig) -> tuple[int, ...]:
     return (options.frames, *block[1:]) if options.frames else block
 
 
-def range_of_array(name: str, array: Sliced, known: tuple[float, float] | None, rounding: bool = False) -> ValueRange:
+def range_of_array(
+    name: object, array: Sliced, known: tuple[float, float] | None, rounding: bool = False
+) -> ValueRange:
     """Return the range of an array's values, which is read in parts; errors as of `find_range`."""
 
     def read(rows: slice) -> NDArray[Any]:
-        with parsing(Path(name)):
+        with parsing(name):
             return np.asarray(array[rows])
 
     return find_range(name, map(read, _rows(array, 0, array.shape[0])), known, rounding)

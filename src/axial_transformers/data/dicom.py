@@ -40,8 +40,7 @@ def read_dicom(path: Path) -> Scan:
     else:
         header = bytes(package("nibabel", path).Nifti1Header().binaryblock)
     values = np.stack([pixels_of_slice for _, pixels_of_slice in slices]) if len(slices) > 1 else pixels
-    colours = int(tags.get("SamplesPerPixel") or 1) > 1
-    if not colours:
+    if int(tags.get("SamplesPerPixel") or 1) == 1:
         return Scan(values, usual_axes(values.ndim), scale, offset, ".nii.gz", header)
     if tags.PhotometricInterpretation.startswith("YBR_FULL"):
         say(f"its channels are {tags.PhotometricInterpretation}, not RGB, as they are stored")

@@ -244,7 +244,8 @@ def labelled(labels: Any, count: int, where: object, names: Sequence[str] = (), 
         names = classes.tolist()
     else:
         numbers = labels_of_examples.astype(np.int64) - first
-    lowest, highest = int(numbers.min()), int(numbers.max())
+    lowest = int(numbers.min())
+    highest = int(numbers.max())
     if lowest < 0 or highest >= MAX_CLASSES:
         raise ValueError(f"{where} has labels from {lowest + first} to {highest + first}: {wanted}")
     class_names = map(str, [*names, *range(len(names), highest + 1)])

@@ -27,7 +27,8 @@ class Grid(NamedTuple):
                 whole = np.rint(values.astype(np.float64) * of_one)
             if not np.abs(whole).max() < 1 << 53 or not np.array_equal((whole / of_one).astype(values.dtype), values):
                 continue
-            first, last = int(whole[0]), int(whole[-1])
+            first = int(whole[0])
+            last = int(whole[-1])
             apart = int(np.gcd.reduce(np.diff(whole).astype(np.int64))) or of_one
             for step, offset in (apart, first % apart), (1, 0):
                 grid = cls(step / of_one, offset / of_one)

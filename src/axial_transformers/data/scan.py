@@ -32,7 +32,7 @@ class Scan:
 
 def package(name: str, path: Path) -> Any:
     """Return a package of the extra `scientific`, which reads this file."""
-    return import_extra("scientific", name, str(path))
+    return import_extra("scientific", name, path)
 
 
 def usual_axes(count: int, channels: bool = False) -> str:

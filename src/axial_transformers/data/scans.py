@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ def is_scan(path: str | Path) -> bool:
         with suppress(ParsingError, OSError), opened(file):
             return False
         return file.is_file()
-    return suffix in SUFFIXES or is_dicom(file) or (file.is_dir() and holds_dicom(file))
+    return suffix in SUFFIXES or is_dicom(file) or holds_dicom(file)
 
 
 def read_scan(path: str | Path, axes: str | None = None) -> Scan:
@@ -61,13 +61,13 @@ def read_stored(path: str | Path) -> Scan:
     if suffix != ".zarr" and (source_path(file).is_dir() or is_dicom(file)):
         suffix = ".dcm"
     file.stat()  # names a missing file
-    row = _ROWS.get(suffix)
-    if row is None:
+    read = _READERS.get(suffix)
+    if not read:
         raise ParsingError(
             advice_on(file) or f"{file} is no scan: give {', '.join(SUFFIXES)}, or a folder of DICOM files"
         )
     with parsing(file), saying_once(file):
-        return row.read(file, name) if row.of_arrays else row.read(file)
+        return read(file, name) if read in _OF_ARRAYS else read(file)
 
 
 def with_axes(path: str | Path, scan: Scan, axes: str | None) -> Scan:
@@ -77,8 +77,9 @@ def with_axes(path: str | Path, scan: Scan, axes: str | None) -> Scan:
     stated = scan.axes
     if axes is not None and axes != stated.replace("C", ""):
         if len(axes) != len(shape):
-            wrong = f"{path} has shape {shape} and axes {stated}, not those of data.axes={axes}"
-            raise ParsingError(f"{wrong}: name all of them" + ("" if "?" in stated else f", as in data.axes={stated}"))
+            raise ParsingError(
+                f"{path} has shape {shape} and axes {stated}, not those of data.axes={axes}: name all of them"
+            )
         stated = axes
     elif "?" in stated and len(stated) == len(shape):
         ways = {"?HW": "DHW or CHW", "T?HW": "TDHW or TCHW"}.get(stated, "TDHWC or TCDHW")
@@ -100,8 +101,8 @@ def advice_on(path: Path) -> str | None:
 def parted(path: str | Path) -> tuple[Path, str]:
     """Return the file and the dataset of `file::dataset`; no dataset of other paths."""
     file, separator, name = str(path).rpartition("::")
-    row = _ROWS.get(suffix_of(Path(file)))
-    return (Path(file), name) if separator and row and row.of_arrays else (Path(path), "")
+    has_name = separator and _READERS.get(suffix_of(Path(file))) in _OF_ARRAYS
+    return (Path(file), name) if has_name else (Path(path), "")
 
 
 def suffix_of(path: Path) -> str:
@@ -120,9 +121,11 @@ def _read_nibabel(path: Path) -> Scan:
     values = mapped(lambda mode: nibabel.load(path, mmap=mode).dataobj.get_unscaled()).T
     scale, offset = _read_scaling(path, image.dataobj)
     if isinstance(image, nibabel.Nifti1Image):
-        header, suffix = bytes(image.header.binaryblock), suffix_of(path)
+        header = bytes(image.header.binaryblock)
+        suffix = suffix_of(path)
     else:
-        header, suffix = _read_geometry(nibabel, path, image), ".nii.gz"
+        header = _read_geometry(nibabel, path, image)
+        suffix = ".nii.gz"
     return _usual_scan(values, scale, offset, suffix, header)
 
 
@@ -177,7 +180,8 @@ def _read_itk(path: Path) -> Scan:
     values = simple_itk.GetArrayFromImage(image)
     if image.GetNumberOfComponentsPerPixel() > 1:
         return Scan(values, usual_axes(values.ndim, channels=True))
-    count, axes = image.GetDimension(), min(image.GetDimension(), 3)
+    count = image.GetDimension()
+    axes = min(count, 3)
     turned = np.reshape(image.GetDirection(), (count, count)) * image.GetSpacing()
     affine = np.eye(4)
     affine[:axes, :axes] = turned[:axes, :axes]
@@ -196,42 +200,31 @@ def _read_fits(path: Path, name: str = "") -> Scan:
                 images[str(number) if image.name in images else image.name or str(number)] = image
         chosen = images[chosen_array(path, name, images)]
         place, header, values = file.index_of(chosen), chosen.header, chosen.data
-    scale, offset = float(header.get("BSCALE", 1)), float(header.get("BZERO", 0))
+    scale = float(header.get("BSCALE", 1))
+    offset = float(header.get("BZERO", 0))
     if "BLANK" in header and (values == header["BLANK"]).any():
         say(f"BLANK says that {header['BLANK']} stands for what is missing: it is read like other numbers")
     middle = -128 if values.itemsize == 1 else 1 << (8 * values.itemsize - 1)
     if values.dtype.kind in "iu" and (scale, offset) == (1, middle):
-        values, offset = fits.getdata(path, place, uint=True, ignore_blank=True), 0.0
+        values = fits.getdata(path, place, uint=True, ignore_blank=True)
+        offset = 0.0
     return _usual_scan(values, scale, offset, SUFFIX)
 
 
-class _Format(NamedTuple):
-    """A row of the table of formats."""
-
-    suffixes: tuple[str, ...]
-    read: Callable[..., Scan]
-    of_arrays: bool = False
-    """True if a file may hold several arrays, of which `file::name` is one."""
-
-
-FORMATS = (
-    _Format((".nii", ".nii.gz"), _read_nibabel),
-    _Format((".hdr",), _read_nibabel),  # NIfTI or Analyze in two files
-    _Format((".mgz", ".mgh"), _read_nibabel),  # FreeSurfer
-    _Format((".head",), _read_nibabel),  # AFNI
-    _Format((".nrrd", ".nhdr"), _read_itk),
-    _Format((".mha", ".mhd"), _read_itk),  # MetaImage
-    _Format((".dcm",), read_dicom),
-    _Format((".tif", ".tiff"), _read_tiff),
-    _Format((".fits", ".fit", ".fts", ".fits.gz"), _read_fits, of_arrays=True),
-    _Format((".h5", ".hdf5", ".he5"), read_hdf5, of_arrays=True),
-    _Format((".nc", ".nc4"), read_hdf5, of_arrays=True),  # NetCDF 4
-    _Format((".mat",), read_hdf5, of_arrays=True),  # MATLAB 7.3
-    _Format((".zarr",), read_zarr, of_arrays=True),
+_FORMATS: tuple[tuple[Callable[..., Scan], tuple[str, ...]], ...] = (
+    (_read_nibabel, (".nii", ".nii.gz", ".hdr", ".mgz", ".mgh", ".head")),  # Analyze, FreeSurfer and AFNI, too
+    (_read_itk, (".nrrd", ".nhdr", ".mha", ".mhd")),  # MetaImage, too
+    (read_dicom, (".dcm",)),
+    (_read_tiff, (".tif", ".tiff")),
+    (_read_fits, (".fits", ".fit", ".fts", ".fits.gz")),
+    (read_hdf5, (".h5", ".hdf5", ".he5", ".nc", ".nc4", ".mat")),  # NetCDF 4 and MATLAB 7.3, too
+    (read_zarr, (".zarr",)),
 )
-"""The table of formats: a row for each; what NIfTI does not hold returns from archives as HDF5."""
-_ROWS = {suffix: row for row in FORMATS for suffix in row.suffixes}
-SUFFIXES = (*_ROWS,)
+"""The table of formats: a row for each reader; what NIfTI does not hold returns from archives as HDF5."""
+_OF_ARRAYS = (_read_fits, read_hdf5, read_zarr)
+"""Readers of files that may hold several arrays, of which `file::name` is one."""
+_READERS = {suffix: read for read, suffixes in _FORMATS for suffix in suffixes}
+SUFFIXES = (*_READERS,)
 _ENVI = "ENVI: convert it, for example by gdal_translate -of GTiff"
 _CONVERTED = {
     **dict.fromkeys((".bil", ".bip", ".bsq"), _ENVI),

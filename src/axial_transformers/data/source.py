@@ -375,7 +375,8 @@ class Source:
         if self._holds_pixels and not self.config.divides:
             _require_alike(arrays, names, self.path)
             arrays = [array[None] for array in arrays]  # `joined` frees what it has copied
-            values, names_of_values = joined(arrays, values_range.type), names
+            values = joined(arrays, values_range.type)
+            names_of_values = names
         else:
             values, names_of_values, owners_of_blocks = cut(arrays, names, self.config, values_range, self.path)
             owners = [owners[number] for number in owners_of_blocks]
@@ -497,8 +498,6 @@ def _file_kind(file: Path, config: DataConfig) -> str:
     suffix = file.suffix.lower()
     if scans.is_scan(file):
         return "scan"
-    if not file.is_file():
-        return ""
     if suffix in bair_videos.SUFFIXES or (suffix in video.SUFFIXES and config.frames):
         return "video"
     if suffix in images.SUFFIXES:

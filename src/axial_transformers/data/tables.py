@@ -56,11 +56,12 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
     """
     with parsing(path):
         marks, cells = _read_cells(path, decimal)
-    has_numbers = any(_NUMBER.fullmatch(_with_point(cell, mark)) for cell in cells[0] for mark in marks)
-    titled = not has_numbers or label_column in cells[0].tolist()
+    first = cells[0].tolist()
+    has_numbers = any(_NUMBER.fullmatch(_with_point(cell, mark)) for cell in first for mark in marks)
+    titled = not has_numbers or label_column in first
     if not titled:
         say(f"{path}: the first row holds numbers, so it is taken as data, and columns have no titles")
-    titles = cells[0].tolist() if titled else [f"column {i + 1}" for i in range(cells.shape[1])]
+    titles = first if titled else [f"column {i + 1}" for i in range(cells.shape[1])]
     classes: NDArray[Any] | None = None
     columns: list[_Column] = []
     with_decimals: dict[str, str] = {}  # the title of a column, by the mark before its decimals
@@ -84,7 +85,7 @@ def read_table(path: Path, label_column: str | None = None, decimal: str | None 
     if others:
         say(f"{path}: left out, since they hold text or times: {', '.join(others)}")
     if not kept.all():
-        say(f"{path}: left out, {counted(len(kept) - int(kept.sum()), 'row')} with a gap")
+        say(f"{path}: left out, {counted(int((~kept).sum()), 'row')} with a gap")
     return _join_columns(columns, classes, kept)
 
 
@@ -151,7 +152,7 @@ def write_table(path: Path, values: NDArray[Any], columns: Sequence[tuple[str, s
 
 def _read_cells(path: Path, decimal: str | None) -> tuple[str, NDArray[Any]]:
     """Return the marks that may stand before decimals, and the text of all cells [rows, columns]."""
-    pandas = import_extra("tables", "pandas", str(path))
+    pandas = import_extra("tables", "pandas", path)
     text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     end = "\n" if "\n" in text else "\r"
     lines = text.strip("\r\n").split(end)

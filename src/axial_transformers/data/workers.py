@@ -18,7 +18,8 @@ def ahead(work: Callable[[Key], Result], keys: Iterable[Key], workers: int) -> G
     if not workers:
         yield from map(work, keys)
         return
-    left, threads = iter(keys), ThreadPoolExecutor(workers)
+    left = iter(keys)
+    threads = ThreadPoolExecutor(workers)
     try:
         begun = deque(threads.submit(work, key) for key in islice(left, AHEAD * workers))
         while begun:

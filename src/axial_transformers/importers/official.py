@@ -75,14 +75,7 @@ def import_official_to(
     steps = _steps(bundle)
     with folder_written_whole(out) as aside:
         model = _load(bundle, raw, heads, channels, verify)
-        card = model_card(
-            model.config,
-            file=bundle.path.name,
-            sha256=hashlib.sha256(bundle.path.read_bytes()).hexdigest(),
-            raw=raw,
-            steps=steps,
-        )
-        (aside / "README.md").write_text(card, encoding="utf-8")
+        (aside / "README.md").write_text(_card(model.config, bundle.path, raw, steps), encoding="utf-8")
         model_folders.write(aside, model.name, to_json(model.config), model.state_dict())
     return model
 
@@ -166,18 +159,11 @@ images that they were trained on have terms of use of their own.
 """
 
 
-def model_card(
-    config: AxialTransformerConfig,
-    *,
-    file: str,
-    sha256: str,
-    raw: bool,
-    steps: int | None,
-) -> str:
+def _card(config: AxialTransformerConfig, index: Path, raw: bool, steps: int | None) -> str:
     """Return README.md of the model folder, with the index's name and digest."""
     return _CARD.format(
-        file=file,
-        sha256=sha256,
+        file=index.name,
+        sha256=hashlib.sha256(index.read_bytes()).hexdigest(),
         weights="raw" if raw else "exponential moving average",
         steps="not recorded" if steps is None else f"{steps:,}",
         shape=list(config.shape),

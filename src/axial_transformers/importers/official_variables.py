@@ -14,6 +14,7 @@ MultiChannelTransformer2d is PARENT/transformer2d without an encoder, its channe
 
 import re
 from collections.abc import Mapping
+from textwrap import shorten
 from typing import Any
 
 from torch import Tensor
@@ -26,6 +27,8 @@ _BOOKKEEPING = {"global_step", "beta1_power", "beta2_power"}
 
 AUTHORS_DIVISOR = 255
 VARIABLES_OF_A_LAYER = 16
+MAX_LISTED = 400
+"""Characters of a list of variables in a message."""
 
 NAMES = {
     r"^embed_value\.table": "embs",
@@ -125,12 +128,8 @@ def _sizes(
 
 def _layers(shapes: Shapes, prefix: str) -> int:
     """Return how many scopes are called prefix_0, prefix_1, ..."""
-    numbers = set()
-    for name in shapes:
-        number = re.match(rf"{re.escape(prefix)}_(\d+)/", name)
-        if number:
-            numbers.add(number[1])
-    return len(numbers)
+    blocks = [re.match(rf"{re.escape(prefix)}_(\d+)/", name) for name in shapes]
+    return len({block[1] for block in blocks if block})
 
 
 def variables(tensors: Mapping[str, Tensor], scope: str) -> dict[str, Tensor]:
@@ -188,4 +187,4 @@ def _parent(scope: str) -> str | None:
 
 
 def _brief(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return shorten(", ".join(names), MAX_LISTED)

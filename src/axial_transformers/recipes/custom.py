@@ -86,7 +86,7 @@ def of_own_data(source: str | None = None) -> RunConfig:
     return RunConfig(
         recipe="custom",
         source=source,
-        out=Path("runs") / _stem(source) if source else Path("runs"),
+        out=Path("runs") / (_stem(source) if source else ""),
         validate_on=250,
         model=ModelOfData(),
         training=replace(MUON, steps=6_000, evaluate_every=250, sample_every=250, save_every=250),
@@ -282,8 +282,9 @@ def kind_of_values(examples: "Examples") -> tuple[Literal["ordinal", "categorica
         examples_with[np.unique(example)] += 1
     usual = np.median(examples_with[codes])
     if usual < RARE * count or codes.size < 2 * number_of_values:
-        seen = f"about {usual:.0f} of the {count} that were looked at"
-        return "ordinal", f"values are numbers: one occurs in few examples, {seen}"
+        return "ordinal", (
+            f"values are numbers: one occurs in few examples, about {usual:.0f} of the {count} that were looked at"
+        )
     share = _distance_of_neighbours(codes)
     why = f"neighbours that differ are {share:.0%} as far apart as values in random places"
     if share < NEAR:
@@ -315,8 +316,9 @@ def with_levels(run: RunConfig, asked: RunConfig, parts: "Sequence[Examples]", l
     if not 2 <= len(occurring) <= most or counts[occurring].min() < least:
         return run
     levels = tuple((occurring + known.low).tolist())
-    few = f"{len(levels):,} of the values {known} occur in {run.source}"
-    log.info("%s: the model codes their ranks, and knows no others", few)
+    log.info(
+        f"{len(levels):,} of the values {known} occur in {run.source}: the model codes their ranks, and knows no others"
+    )
     return replace(run, model=replace(run.model, lowest=levels[0], num_values=len(levels), levels=levels))
 
 
@@ -344,9 +346,11 @@ def _distance_of_neighbours(codes: "NDArray[np.int64]") -> float:
     closest = 1.0
     for axis in range(1, codes.ndim - 1):
         along = np.moveaxis(ranks, axis, 0)
-        first, second = along[:-1].ravel(), along[1:].ravel()
+        first = along[:-1].ravel()
+        second = along[1:].ravel()
         unlike = first != second
-        first, second = first[unlike], second[unlike]
+        first = first[unlike]
+        second = second[unlike]
         by_chance = np.abs(first - np.random.default_rng(0).permutation(second))
         if by_chance.any():
             closest = min(closest, np.abs(first - second).mean() / by_chance[by_chance > 0].mean())

@@ -279,8 +279,10 @@ def _described(ready: PreparedArchive, source: str | Path) -> str:
     model = ready.prepared.run.model
     size = f"about {BYTES_OF_WEIGHT * ready.weights:,.0f} bytes"
     if ready.base:
-        taken = f"{source}: the archive names the model {ready.base} of this package, and holds changes of it, {size}"
-        return f"{taken}; embed=True stores a new model instead"
+        return (
+            f"{source}: the archive names the model {ready.base} of this package, and holds changes of it, {size};"
+            " embed=True stores a new model instead"
+        )
     return f"a model of {source}, width {model.dim}: {ready.weights:,} weights, {size}"
 
 

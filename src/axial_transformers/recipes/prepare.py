@@ -58,9 +58,9 @@ class Prepared:
     """What was found in the data."""
     listing: Listing
     """The files of the source."""
-    begun: RunRecord | None = None
+    begun: RunRecord | None
     """The record of the run that goes on; None: a new one."""
-    progress: NamedProgress = silent
+    progress: NamedProgress
 
     @property
     def why_values(self) -> str | None:
@@ -152,7 +152,7 @@ def decide_cut(run: RunConfig, source: Source) -> tuple[RunConfig, Source]:
     is_decided_here = "data.size" in run.open
     letters, sizes = source.example_axes
     if letters:
-        run = in_blocks(run, dict(zip(letters, sizes[0], strict=True)))
+        run = in_blocks(run, dict(zip(letters, sizes[0])))
     elif is_decided_here:
         run = tiled(run, sizes)
     size = run.data.size

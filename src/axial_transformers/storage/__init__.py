@@ -9,7 +9,7 @@ class MissingPackageError(ValueError):
     """A package of an extra is not installed."""
 
 
-def import_extra(extra: str, package: str, what: str) -> Any:
+def import_extra(extra: str, package: str, what: object) -> Any:
     """Return a package that `what` needs; raise MissingPackageError, with the command to install, if it is missing."""
     if not find_spec(package):
         raise MissingPackageError(f"{what} needs the package {package}: pip install 'axial-transformers[{extra}]'")
