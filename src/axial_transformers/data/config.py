@@ -139,7 +139,8 @@ def check_axes(axes: str | None) -> None:
     if axes is None:
         return
     others = axes.removeprefix("N")
-    if len(set(others)) < len(others) or set(others) - set(_LETTERS) or not set(others) - {"C"}:
+    letters = set(others)
+    if len(letters) < len(others) or letters - set(_LETTERS) or letters <= {"C"}:
         raise ValueError(
             f"data.axes={axes} is not N (examples), or nothing, followed by different letters of C (channels), T"
             " (frames), D, H, W (depth, height, width) and L (length), such as NHWC, NCHW, NTHWC, NL or DHW"

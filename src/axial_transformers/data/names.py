@@ -39,8 +39,6 @@ class Names(Sequence[str]):
             return NotImplemented
         return len(self) == len(other) and all(own == name for own, name in zip(self, other))
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"{[*self[:3]]}, {len(self):,} in all" if len(self) > 3 else str([*self])
 

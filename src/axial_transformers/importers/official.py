@@ -99,10 +99,8 @@ def _load(
 ) -> AxialTransformer:
     suffix = "" if raw else AVERAGE
     described = {name: f"{entry.dtype} {list(entry.shape)}" for name, entry in bundle.entries.items()}
-    shapes = {}
-    for name, entry in bundle.entries.items():
-        if name.endswith(suffix):
-            shapes[name.removesuffix(suffix)] = entry.shape
+    names = [name for name in bundle.entries if name.endswith(suffix)]
+    shapes = {name.removesuffix(suffix): bundle.entries[name].shape for name in names}
     if not shapes:
         raise VariablesError(f"{bundle.path} holds no moving averages: import its raw weights (raw=True)")
     try:

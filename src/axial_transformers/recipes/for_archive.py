@@ -4,7 +4,7 @@ import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -84,7 +84,7 @@ class PreparedArchive:
         """The model of the package whose changes the archive holds, or which it names; None: it holds a whole model."""
         return self.prepared.run.start_from if self.prepared.run.training.vectors_only else None
 
-    @property
+    @cached_property
     def weights(self) -> int:
         """Number of weights that the archive holds."""
         if self.base is None:
@@ -115,8 +115,23 @@ class PreparedArchive:
         Raises:
             NoGainError: the archive would be too large; a ValueError.
         """
-        wrap = partial(_foreseeing, self.contents.values, self.other_bytes, self.limit)
-        return self.prepared.train(display, command=command, wrap=wrap)
+        return self.prepared.train(display, command=command, wrap=self._foreseeing)
+
+    def _foreseeing(self, usual: Evaluate) -> Evaluate:
+        """Return a callback that evaluates, says how large the archive will be, and ends what would not pay."""
+
+        def evaluate(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
+            metrics = usual(model, step, fill)
+            expected = self.expected(float(metrics["bits_per_dim"]))
+            log.info(
+                f"step {step}: about {expected:,.0f} bytes expected, {self.other_bytes:,.0f} of them for the model and"
+                " stored files"
+            )
+            if expected > LEARNS * self.limit.size:
+                self.limit.check(expected)
+            return metrics
+
+        return evaluate
 
 
 def prepare_for_archive(
@@ -340,22 +355,6 @@ def _slice_block(source: Source) -> tuple[int, ...] | None:
 def _difference(values: NDArray[np.int64], axis: int) -> float:
     """Return the mean difference between neighbours along an axis."""
     return float(np.abs(np.diff(values, axis=axis)).mean())
-
-
-def _foreseeing(values: int, others: float, limit: Limit, usual: Evaluate) -> Evaluate:
-    """Return a callback that evaluates, says how large the archive will be, and ends what would not pay."""
-
-    def evaluate(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, Metric]:
-        metrics = usual(model, step, fill)
-        expected = float(metrics["bits_per_dim"]) * values / 8 + others
-        log.info(
-            f"step {step}: about {expected:,.0f} bytes expected, {others:,.0f} of them for the model and stored files"
-        )
-        if expected > LEARNS * limit.size:
-            limit.check(expected)
-        return metrics
-
-    return evaluate
 
 
 def _value_bytes(examples: Examples, progress: NamedProgress) -> float:
