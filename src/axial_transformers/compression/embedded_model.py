@@ -137,12 +137,12 @@ def unpack(content: bytes, base: AxialTransformer | None = None) -> AxialTransfo
     model, weights = without_weights(content)
     reader = _Reader(weights, PRECISION_CODES)
     arrays: dict[str, NDArray[Any]] = {}
-    for name, tensor in model.state_dict().items():
-        arrays[name] = np.zeros(tensor.shape, np.float32 if tensor.is_floating_point() else np.int64)
-    for name, values in sorted(arrays.items()):
+    for name, tensor in sorted(model.state_dict().items()):
+        values = np.zeros(tensor.shape, np.float32 if tensor.is_floating_point() else np.int64)
         kind(name).transfer(values, None, reader)
         if not np.isfinite(values).all():
             raise DamagedError(f"the model in the archive is damaged: {name} is not finite")
+        arrays[name] = values
     reader.close()
     model.load_state_dict({name: torch.from_numpy(values) for name, values in arrays.items()}, assign=True)
     return model.requires_grad_().eval()
@@ -384,9 +384,9 @@ class _Writer(_Stream):
         lies beyond 1/2.
         """
         precision = 1.4 / mean if mean > 0.3 else 2 * np.log(2 / max(mean, 1e-300))
-        last = self._precision_codes - 1
-        middle = min(last, int(nearest_codes(precision * 2.0**17)))
-        return range(max(0, middle - 8), min(last, middle + 8) + 1)
+        count = self._precision_codes
+        middle = min(count - 1, int(nearest_codes(precision * 2.0**17)))
+        return range(max(0, middle - 8), min(count, middle + 9))
 
     def content(self) -> bytes:
         words = arithmetic().write_stream(np.concatenate(self._intervals).astype(np.int64), MIN_STATE)

@@ -264,7 +264,7 @@ def _in_order(examples: Examples, run: RunConfig, begun: RunRecord | None) -> Ex
     """Return rows of a table with their columns as the run to resume, or the model to start from, has them."""
     before = begun or (read_run(run.start_from) if run.start_from else None)
     titles = before.facts.columns if before else None
-    if titles is None or examples.columns is None or sorted(titles) == sorted(examples.columns):
+    if not titles or not examples.columns or sorted(titles) == sorted(examples.columns):
         return examples.with_columns(titles, run.source)
     if not begun:
         log.info(
