@@ -1,6 +1,7 @@
 """A source: listed once, and each of its files read once for all parts; values and names are made when asked for."""
 
 import tracemalloc
+import warnings
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -13,7 +14,7 @@ from axial_transformers import data
 from axial_transformers.data import DataConfig, arrays, images, scans, source as module
 from axial_transformers.data.blocks import Blocks
 from axial_transformers.data.names import Names, joined_names
-from axial_transformers.data.source import source_name
+from axial_transformers.data.source import open_source, source_name
 from axial_transformers.data.value_range import ValueRange
 from tests.scan_writer import make_scan
 
@@ -121,3 +122,25 @@ def test_a_path_called_digits_is_no_name_of_the_bundled_digits(tmp_path, monkeyp
     assert data.open_source(Path("digits")).part("all").shape == (3, 4)
     assert data.open_source(source_name(Path("digits"))).part("all").shape == (3, 4)
     assert source_name("digits") == "digits"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "unused"),
+    [
+        ("images", {"axes": "NHWC", "key": "x", "mode": "gray"}, {"axes", "key"}),
+        ("a.npy", {"axes": "NHW", "decimal": ",", "label_column": "y"}, {"decimal", "label_column"}),
+        ("a.npz", {"key": "images"}, set()),
+        ("a.csv", {"decimal": ".", "label_column": "y", "column": "x"}, {"column"}),
+    ],
+)
+def test_options_that_change_nothing_are_said(tmp_path, name, options, unused):
+    values = np.zeros((12, 4, 4), np.uint8)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(values[0]).save(tmp_path / "images" / "0.png")
+    np.save(tmp_path / "a.npy", values)
+    np.savez(tmp_path / "a.npz", images=values)
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n3,4\n")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        open_source(tmp_path / name, DataConfig(**options)).say_unused_options()
+    assert {str(warning.message).split()[0] for warning in caught} == {f"data.{option}" for option in unused}

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from axial_transformers.data import bair_videos, hugging_face, images, npy, scans, video
+from axial_transformers.data import bair_videos, hugging_face, images, npy, scans, tables, video
 from axial_transformers.data.arrays import example_shape, load_arrays, volume_in
 from axial_transformers.data.blocks import Blocks, Sliced, View, channels_last, cut, differing, range_of_array
 from axial_transformers.data.config import DataConfig, Split, is_hub_dataset
@@ -40,6 +40,15 @@ FEW = 8
 MAX_OPENED = 1000
 KINDS_OF_FOLDER = ("video", "image", "scan", "array", "parquet", "tar")
 """A folder that holds files of several kinds is read as the first of these."""
+DATASETS = ("arrow", "parquet", "tar")
+READ_BY = {
+    "axes": ("array", "table", "scan", *DATASETS),
+    "key": ("array",),
+    "decimal": ("table",),
+    "column": DATASETS,
+    "label_column": ("table", *DATASETS),
+}
+"""Options that some kinds of sources have."""
 
 
 def load(
@@ -170,6 +179,15 @@ class Source:
         if kind in ("image", "video") and isinstance(config.size, tuple):
             raise ValueError(f"data.size={config.size} cuts arrays and scans: give pictures and videos one size")
 
+    def say_unused_options(self) -> None:
+        """Say which options that are set change nothing, since other kinds of sources have them."""
+        kind = self.listing.kind
+        if kind == "array" and self.listing.files[0].suffix.lower() in tables.SUFFIXES:
+            kind = "table"
+        for option, kinds in READ_BY.items():
+            if kind not in kinds and getattr(self.config, option) is not None:
+                say(f"data.{option} changes nothing for {self.name}: it is an option of other kinds of sources")
+
     def _nothing(self) -> ValueError:
         for file in (self.path, *self.listing.others):
             if file.suffix.lower() in video.SUFFIXES:
@@ -185,7 +203,7 @@ class Source:
 
     @property
     def _is_dataset(self) -> bool:
-        return self.listing.kind in ("arrow", "parquet", "tar")
+        return self.listing.kind in DATASETS
 
     @cached_property
     def example_axes(self) -> tuple[str, list[tuple[int, ...]]]:

@@ -205,6 +205,7 @@ def _read(
 ) -> PreparedArchive:
     """Read all of a source, and decide all that is open in a run on it."""
     opened = open_source(source, run.data, progress("reading files"))
+    opened.say_unused_options()
     axes = None if begun or run.data.axes or run.start_from else _axes_of_alike_frames(opened)
     if axes:
         log.info("%s: its frames are alike, and become channels: data.axes=%s", source, axes)

@@ -130,7 +130,9 @@ def prepare(
     asked = request if isinstance(request, RunConfig) else of_own_data(source_name(request))
     if not asked.source:
         raise ValueError(f"recipe {asked.recipe} has no data of its own: axial train {asked.recipe} FOLDER_OR_FILE")
-    run, source = decide_cut(asked, open_source(asked.source, asked.data, progress("reading files")))
+    opened = open_source(asked.source, asked.data, progress("reading files"))
+    opened.say_unused_options()
+    run, source = decide_cut(asked, opened)
     examples = source.part("train")
     run = decide_model(run, examples)
     examples = _in_order(examples, run, begun)
