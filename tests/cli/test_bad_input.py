@@ -67,6 +67,7 @@ CALLS = {
     "evaluate model pipe.npy": "pipe.npy is no file and no folder",
     "sample runs/none": "runs/none: no such run, and no other yet: axial train digits makes one",
     "inspect model photos.npz": "model has its settings already: leave out photos.npz",
+    "inspect missing/ --from model": "missing/: no such file or folder",
     "inspect nowhere.axl": "nowhere.axl",
     # data and settings
     "train clips.npz --data.offsets random --data.frames 2": "data.frames",

@@ -3,6 +3,7 @@
 import tracemalloc
 import warnings
 from collections import Counter
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
@@ -122,6 +123,21 @@ def test_a_path_called_digits_is_no_name_of_the_bundled_digits(tmp_path, monkeyp
     assert data.open_source(Path("digits")).part("all").shape == (3, 4)
     assert data.open_source(source_name(Path("digits"))).part("all").shape == (3, 4)
     assert source_name("digits") == "digits"
+
+
+def test_a_file_that_is_called_test_is_not_trained_on(tmp_path):
+    """Or the test part, which is all of it, would hold the examples that train."""
+    for name in ("x_test.npy", "val_x.npy", "x.npy", "x_train.npy"):
+        np.save(tmp_path / name, np.arange(320).reshape(20, 4, 4).astype(np.uint8))
+    parts = {"x_test.npy": ["test"], "val_x.npy": ["validation"]}
+    for name in ("x_test.npy", "val_x.npy", "x.npy", "x_train.npy"):
+        source = open_source(tmp_path / name)
+        there = {}
+        for split in ("train", "validation", "test"):
+            with suppress(data.EmptySplitError):
+                there[split] = len(source.part(split))
+        assert [*there] == parts.get(name, ["train", "validation"])
+        assert sum(there.values()) == 20
 
 
 @pytest.mark.parametrize(

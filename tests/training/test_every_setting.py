@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from axial_transformers import machine
 from axial_transformers.data import Examples
 from axial_transformers.data.value_range import ValueRange
 from axial_transformers.data.workers import ahead
@@ -77,6 +78,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         record(step, "checkpoint_blocks", answer=lambda model: None)
         record(step, "compile_blocks", answer=lambda model: None)
         patch.setattr(fit, "write_page", lambda *given: None)
+        patch.setattr(machine, "why_not_compiled", lambda device: None)
         patch.setattr("os.fsync", lambda descriptor: None)
         record(batches, "ahead", 2, answer=lambda draw, order, workers: ahead(draw, order, 0))
         train(

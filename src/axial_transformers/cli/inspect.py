@@ -53,6 +53,8 @@ def main(words: Sequence[str]) -> None:
     is_archive = Path(name).suffix.lower() == ".axl"
     has_model = is_model(name)
     if others and (is_archive or has_model):
+        if not Path(name).exists():
+            raise FileNotFoundError(f"{name}: no such file or folder, and a model of the hub has its settings already")
         raise ValueError(f"{name} has its settings already: leave out {' '.join(others)}")
     if is_archive:
         inspect_archive(Path(name), options.json)

@@ -5,7 +5,7 @@ Arrow maps them from disk, so they may be larger than memory. Rows are read when
 
 import glob
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -171,7 +171,7 @@ def load_dataset(parts: Sequence[PartOfSource], source: str, options: DataConfig
 
 
 def _chosen(
-    source: str, setting: str, asked: str | None, usual: Sequence[str], possible: Sequence[str], features: Iterable[str]
+    source: str, setting: str, asked: str | None, usual: Sequence[str], possible: Sequence[str], features: Any
 ) -> str:
     """Return the name of a column: the one that is asked for, or the only usual one."""
     if asked in possible or (asked is None and len(usual) == 1):
@@ -179,8 +179,14 @@ def _chosen(
     wrong = "several columns" if usual else "no column"
     if asked:
         wrong = f"no column {asked}"
+    columns = ", ".join(f"{name} ({_feature_type(feature)})" for name, feature in features.items())
     advice = f"; set {setting} to one of {', '.join(possible)}" if possible else ""
-    raise ValueError(f"{source} has {wrong} that can be it: there are {', '.join(features)}{advice}")
+    raise ValueError(f"{source} has {wrong} that can be it: there are {columns}{advice}")
+
+
+def _feature_type(feature: Any) -> str:
+    kind = type(feature).__name__
+    return str(feature.dtype) if kind == "Value" else kind
 
 
 class Rows(LazyArray):

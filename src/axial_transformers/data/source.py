@@ -270,7 +270,12 @@ class Source:
                 raise ValueError(
                     f"{self.path} is one picture without a {split} part: give a folder of pictures, or split=all"
                 )
-            if split != "train" and split == part_of_file(self.path.stem):
+            stated = part_of_file(self.path.stem)
+            if stated in ("validation", "test"):
+                if split != stated:
+                    raise EmptySplitError(
+                        f"{self.name} is by its name the {stated} part, and has no {split} part: rename it to divide it"
+                    )
                 split = "all"
         if split == "all":
             return self._read([*(chain(*self._parts.values()) if self._is_in_order else self._below)])

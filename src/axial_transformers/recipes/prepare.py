@@ -163,10 +163,10 @@ def decide_cut(run: RunConfig, source: Source) -> tuple[RunConfig, Source]:
         run = run.decided({"data.offsets": "random"})
         parts = f"blocks of {' x '.join(map(str, size))}"
     if parts and is_decided_here:
-        log.info(
-            f"{run.source} is cut into {parts}; to change that: data.size=(8, 8, 128), or data.size=64 with"
-            " data.cut=crop"
-        )
+        other = "data.size=(8, 8, 128)"
+        if source.listing.kind == "image":
+            other = "data.size=64 with data.cut=tiles or data.cut=crop"
+        log.info(f"{run.source} is cut into {parts}; to change that: {other}")
     return run, source.with_config(run.data)
 
 
