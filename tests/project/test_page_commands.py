@@ -77,10 +77,13 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     """A folder with tiny stand-ins of all files that pages name."""
     folder = tmp_path_factory.mktemp("pages")
     photos = ramps(12, 32, 32, 3)
-    for name in ("my_photos", "new_photos", "my_images", "scans", "varied", "photos/test", "flat"):
+    for name in ("my_photos", "new_photos", "my_images", "scans", "varied", "photos/test", "flat", "kodak_crops"):
         (folder / name).mkdir(parents=True)
         for i, photo in enumerate(photos if name.startswith(("my", "scans")) else photos[:2]):
             Image.fromarray(photo).save(folder / name / f"{'cat' if i == 0 else i}.png")
+    (folder / "gray_photos").mkdir()
+    for i in range(12):
+        Image.fromarray(ramps(1, 32, 32)[0]).save(folder / "gray_photos" / f"{i}.png")
     (folder / "scans_16bit").mkdir()
     for i in range(12):
         Image.fromarray(ramps(1, 9, 8)[0].astype(np.uint16) * 200 + i).save(folder / "scans_16bit" / f"{i}.png")
@@ -152,11 +155,12 @@ def of_the_paper(folder: Path) -> None:
 
 def provide(words: list[str], data: Path, axial: Axial) -> None:
     """Put the runs, models and archives that a command reads and no command before it has made in their place."""
-    if re.match(r"(runs|models|demo)/\w+$", " ".join(words[1:2])) and not Path(words[1]).exists():
+    begun = words[words.index("--from") + 1] if "--from" in words else " ".join(words[1:2])
+    if re.match(r"(runs|models|demo)/\w+$", begun) and not Path(begun).exists():
         kinds = {"fashion_mnist": "gray", "digits": "run", "head": "volume"}
-        kind = Path(words[1]).name
+        kind = Path(begun).name
         kind = kinds.get(kind, kind if kind in ("run", "imagenet32") else "colour")
-        shutil.copytree(data / "models" / kind, words[1])
+        shutil.copytree(data / "models" / kind, begun)
     archive = next((word for word in words if word.endswith(".axl")), "")
     if words[0] == "decompress" and not Path(archive).exists():
         source = "my_photos/cat.png" if archive == "one.axl" else "my_photos"
@@ -183,7 +187,9 @@ def made_small(words: list[str], page: str) -> list[str]:
         words += ["--force"]
     elif words[:2] in (["evaluate", "demo/run"], ["complete", "demo/run"]):
         words += ["digits"]
-    if words[0] != "train" or words[1].startswith("runs/"):
+    if words[0] == "train" and words[1].startswith("runs/"):
+        return ["2" if before == "--training.steps" else word for before, word in zip(["", *words], words)]
+    if words[0] != "train":
         return words
     few = [*FEW_STEPS, "--training.accumulate", "1"]
     if "--from" in words:

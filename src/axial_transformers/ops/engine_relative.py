@@ -18,7 +18,7 @@ def refuses(call: AttentionCall) -> str | None:
 
 def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
     """Compute a call in float32; any number of derivatives."""
-    assert call.tables
+    assert call.tables is not None
     tables = call.tables
     tensors = call.tensors
     added = None

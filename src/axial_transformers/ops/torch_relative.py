@@ -40,7 +40,7 @@ def weights(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
 
 
 def _attend_in_pieces(call: AttentionCall) -> Tensor:
-    assert call.tables
+    assert call.tables is not None
     q, k, v = qkv_lines(call)
     present = line_mask(call)
     if is_recorded():  # it would unroll the loop
@@ -61,7 +61,7 @@ def _attend_lines(
     v: Tensor,
     present: Tensor | None,
 ) -> Tensor:
-    assert call.tables
+    assert call.tables is not None
     weights, window = _weights(call, q, k, present)
     content, position = weighted_values(weights.to(v.dtype), v, call.tables[2], window)
     if call.norms:
@@ -75,7 +75,7 @@ def _weights(
     k: Tensor,
     present: Tensor | None,
 ) -> tuple[Tensor, "Window"]:
-    assert call.tables
+    assert call.tables is not None
     query_table, key_table, _ = call.tables
     window = Window.of(q.shape[-2], len(query_table), call.causal, q.device, present)
     terms = similarities(q, k, query_table, key_table, window)
