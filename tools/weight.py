@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "axial_transformers"
-LIMIT = 118_450
+LIMIT = 118_650
 """Nodes of src. What raises it says in its commit what users get for it."""
 
 

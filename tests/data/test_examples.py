@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
+from torch.utils.data import TensorDataset
 
 from axial_transformers import data
-from axial_transformers.data import examples_from
+from axial_transformers.data import examples_from, save_arrays
 from axial_transformers.data.grid import Grid
 from axial_transformers.data.splits import consecutive_part, hashed_parts, part_of_file, part_of_folder
 from axial_transformers.data.value_range import ValueRange
@@ -168,6 +169,23 @@ class Squares(torch.utils.data.Dataset):
 
     def __getitem__(self, i):
         return torch.full((2, 3, 1), i, dtype=torch.int64), i % 2
+
+
+def test_a_data_set_of_tensors_becomes_examples_with_labels_or_without():
+    values = torch.arange(96).reshape(6, 4, 4, 1) % 5
+    for labels in (None, torch.arange(6) % 3):
+        tensors = [values] if labels is None else [values, labels]
+        examples = examples_from(TensorDataset(*tensors), num_values=5)
+        assert np.array_equal(examples.values, values)
+        assert (examples.labels is None) == (labels is None)
+    with pytest.raises(ValueError, match="3 parts"):
+        examples_from(TensorDataset(values, labels, labels), num_values=5)
+
+
+def test_labels_of_another_number_are_not_saved(tmp_path):
+    with pytest.raises(ValueError, match="3 labels for 6"):
+        save_arrays(tmp_path / "a.npz", np.zeros((6, 4, 4, 1), np.uint8), np.arange(3))
+    assert not [*tmp_path.iterdir()]
 
 
 def test_any_data_set_with_a_length_becomes_examples():

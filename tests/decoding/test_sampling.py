@@ -5,6 +5,7 @@ from functools import partial
 from itertools import product
 from math import prod
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -270,3 +271,10 @@ def test_known_floats_are_refused():
     model = small_model((3, 4))
     with pytest.raises(ValueError, match="integers"):
         complete(model, random_values(model, 2) / 16, rows=1)
+
+
+def test_a_count_is_a_whole_number():
+    model = random_model(small_config((2, 3)))
+    with pytest.raises(TypeError, match="integer"):
+        sample(model, 2.5)
+    assert len(sample(model, np.int64(2))) == 2

@@ -351,3 +351,10 @@ def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_pat
     assert record is not None
     assert record.run == replace(settings, training=config.resolve_auto(), out=tmp_path / "run")
     assert list((tmp_path / "run/tensorboard").iterdir())
+
+
+def test_an_array_in_place_of_examples_is_refused_before_anything_is_written(tmp_path):
+    model = AxialTransformer(AxialTransformerConfig(shape=(2, 3), dim=8, heads=2))
+    with pytest.raises(TypeError, match="examples_from"):
+        train(model, np.zeros((8, 2, 3, 1), np.uint8), TrainConfig(steps=1, device="cpu"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

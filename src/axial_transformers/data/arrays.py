@@ -80,9 +80,11 @@ def save_arrays(
     An .npy file holds the values alone. One channel has no axis where `load`, given these `axes`, does not need it.
 
     Raises:
-        ValueError: the path does not end in .npz, or in .npy without labels.
+        ValueError: the path does not end in .npz, or in .npy without labels; or there are more or fewer labels.
     """
     path = Path(path)
+    if labels is not None and len(labels) != len(values):
+        raise ValueError(f"there are {len(labels)} labels for {len(values)} examples")
     if path.suffix != ".npz" and (path.suffix != ".npy" or labels is not None):
         raise ValueError(f"{path} does not end in .npz")
     key = {4: "images", 5: "videos"}.get(values.ndim, "values")

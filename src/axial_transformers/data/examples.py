@@ -254,8 +254,8 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
     """Read a data set once into memory, to train on it.
 
     Args:
-        dataset: item i, of `len(dataset)`, is x, or (x, label) with an integer label. x is an array, a tensor or a
-            Pillow image of integers from lowest on: [*A, C], or [H, W] of a gray Pillow image. `dataset.classes` may
+        dataset: item i, of `len(dataset)`, is x, (x,), or (x, label) with an integer label. x is an array, a tensor or
+            a Pillow image of integers from lowest on: [*A, C], or [H, W] of a gray Pillow image. `dataset.classes` may
             name the classes.
         num_values: number of values that a position can take.
         lowest: the smallest value that a position can take.
@@ -271,7 +271,9 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
     allowed = ValueRange(lowest, lowest + num_values - 1)
     for i in range(len(dataset)):
         item = dataset[i]
-        x, label = item if isinstance(item, tuple) else (item, None)
+        x, *rest = item if isinstance(item, tuple) else (item,)
+        if len(rest) > 1:
+            raise ValueError(f"dataset[{i}] has {len(item)} parts: it must be x, or (x, label)")
         array = np.asarray(x)
         if array.ndim == 2 and hasattr(x, "getbands"):
             array = array[..., None]
@@ -286,7 +288,7 @@ def examples_from(dataset: Any, num_values: int = 256, lowest: int = 0) -> Examp
         if array.size and not allowed.low <= array.min() <= array.max() <= allowed.high:
             raise ValueError(f"dataset[{i}] has values {ValueRange.of(array)}, not {allowed}")
         parts.append(array.astype(allowed.type)[None])
-        labels.append(label)
+        labels.append(rest[0] if rest else None)
     has_labels = any(label is not None for label in labels)
     return Examples(
         values=joined(parts, allowed.type),

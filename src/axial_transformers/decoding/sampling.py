@@ -6,6 +6,7 @@ A batch is sampled in parts, so that noise and caches of a bounded number of exa
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import ceil, prod
+from operator import index
 from typing import NamedTuple
 
 import torch
@@ -85,7 +86,7 @@ def sample(  # noqa: PLR0913
     config = model.config
     sizes = {len(tensor) for tensor in (noise, label, cond, known) if not isinstance(tensor, int | None)}
     if count is not None:
-        sizes.add(count)
+        sizes.add(index(count))
     if len(sizes) != 1 or min(sizes) < 0:
         raise ValueError(
             "count and the lengths of noise, label, cond, known must be one number, at least 0, not "

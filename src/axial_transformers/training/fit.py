@@ -123,6 +123,7 @@ def train(  # noqa: PLR0913
         progress: such as `progress.Bar`; None shows nothing.
 
     Raises:
+        TypeError: examples of another type.
         ValueError: model, data and settings do not fit each other or the run to resume.
         NonFiniteLoss: a ValueError; training diverged. The newest checkpoint has the last good state.
         FileExistsError: the folder is not empty.
@@ -130,6 +131,8 @@ def train(  # noqa: PLR0913
         OSError: something could not be read or written there, or the folder was moved or removed meanwhile.
         ConnectionError: an OSError; another process of the run has ended.
     """
+    if not isinstance(examples, Examples):
+        raise TypeError("examples must be Examples: data.examples_from makes them of arrays, tensors and data sets")
     folder = Path(folder)
     begun = read_run(folder) if resume else None
     named = {"start_from": start_from and str(start_from), "source": source, "data": data}
