@@ -91,6 +91,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     for name in ("fashion_mnist_test", "mnist_t10k", "fashion_mnist_all", "fashion_mnist_20000"):
         np.savez(folder / f"{name}.npz", images=ramps(2, 28, 28))
     np.savez(folder / "digits.npz", images=ramps(20, 8, 8))
+    np.save(folder / "images.npy", ramps(12, 8, 8))
     np.savez(folder / "photo_tiles.npz", images=ramps(2, 32, 32, 3))
     np.savez(folder / "kodak_validation.npz", crops32=ramps(2, 32, 32, 3))
     for name, count in (("clips64_train", 20), ("clips64_test", 1)):
@@ -105,7 +106,9 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     for name, count in (("codes", 20), ("test_codes", 2)):
         np.save(folder / "tokens" / f"{name}.npy", np.arange(count * 49, dtype=np.int16).reshape(count, 7, 7) % 512)
     (folder / "shards").mkdir()
+    (folder / "niivue-images").mkdir()
     volumes = {"brain": (32, 32, 32), "sound": (32, 32, 32), "suspect": (32, 16, 8), "scans/mri": (16, 9, 16, 2)}
+    volumes |= dict.fromkeys(("niivue-images/CT_pitch", "niivue-images/chris_PD"), (16, 16, 8))
     for name, shape in volumes.items():
         nibabel.save(nibabel.Nifti1Image(ramps(*shape).astype(np.int16), np.eye(4)), folder / f"{name}.nii.gz")
     (folder / "halves").mkdir()
