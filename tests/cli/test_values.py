@@ -34,7 +34,10 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize("name", DATA)
+QUICK = ("negative, told", "all of 16 bits", "300 channels", "one pixel", "constant")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in DATA])
 def test_every_command_takes_integers_of_any_range(axial: Axial, name):
     values, (lowest, number), options = DATA[name]
     np.savez("data.npz", values)

@@ -107,7 +107,12 @@ def restored(axl, tmp_path, archive, *words, **options):
     return np.fromfile(tmp_path / "x", dtype).reshape(json.loads(shape))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in {**VARIANTS, **MORE} if "known" not in kind])
+KINDS = [kind for kind in {**VARIANTS, **MORE} if "known" not in kind]
+OFTEN = [*KINDS[::2], *MORE, *(kind for kind in KINDS if "pixels" in kind), "two values", "classes", "activity columns"]
+"""Others are slow tests: layers and values of every kind occur in these."""
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in OFTEN)) for kind in KINDS])
 def test_the_program_restores_random_values_of_random_models(kind, axl, tmp_path):
     model = random_model({**VARIANTS, **MORE}[kind], torch.float32)
     count = 150 if kind == "two values" else 3 if kind in MORE else GROUP + 2  # several chunks, one, several groups

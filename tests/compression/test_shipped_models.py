@@ -176,7 +176,7 @@ def test_damaged_changes_raise_nothing_but_errors_of_archives(shipped):
     archive, _ = archive_of_changes(changed(base), base, random_values(base, 3))
     header, contents = parts(archive)
     generator = np.random.default_rng(0)
-    for _ in range(30):
+    for _ in range(12):
         content = bytearray(contents[0])
         for place in generator.integers(0, len(content), 2):
             content[place] ^= 1 << int(generator.integers(8))

@@ -136,7 +136,7 @@ def along(function):
 
 
 @pytest.mark.usefixtures("_small_calls_as_large_ones")
-@pytest.mark.parametrize("length", [5, 65])
+@pytest.mark.parametrize("length", [pytest.param(5, marks=pytest.mark.slow), 65])
 @pytest.mark.parametrize("name", LAYERS)
 def test_forward_mode_gives_second_derivatives(name, length):
     expected = Function(name, length).differences()

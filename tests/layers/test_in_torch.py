@@ -133,7 +133,9 @@ def ranks_agree(name):
     return 0
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (i % 2)) for i, name in enumerate(LAYERS)]
+)
 def test_processes_with_copies_or_shards_have_the_gradients_of_one(name, tmp_path):
     assert [status for status, _, _ in fork(2, partial(ranks_agree, name), tmp_path)] == [0, 0]
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import axial_transformers
 from tests.conftest import TINY
 
@@ -32,6 +34,7 @@ assert main(["train", "digits", "--out", "other", *small, "--training.weight-noi
 """
 
 
+@pytest.mark.slow
 def test_an_option_added_in_two_files_is_in_help_record_page_and_errors(tmp_path):
     package = tmp_path / "src" / "axial_transformers"
     shutil.copytree(Path(axial_transformers.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -89,7 +89,12 @@ def assert_equal_in_all(ranks: list[dict[str, Tensor]]) -> None:
 
 @pytest.mark.parametrize(
     ("config", "options"),
-    [*((MODEL, options) for options in PAIRS), *((PIXELS, options) for options in PAIRS[2:4])],
+    [
+        *((MODEL, options) for options in PAIRS[:4]),
+        (PIXELS, PAIRS[3]),
+        *(pytest.param(MODEL, options, marks=pytest.mark.slow) for options in PAIRS[4:]),
+        pytest.param(PIXELS, PAIRS[2], marks=pytest.mark.slow),
+    ],
     ids=lambda value: value.layout if isinstance(value, AxialTransformerConfig) else "-".join(value),
 )
 def test_all_processes_have_the_same_weights(tmp_path, config, options):
