@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+import torch._dynamo  # sets a variable of the environment: so not within a call, as at the first step of an optimizer
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
@@ -93,8 +94,6 @@ def whole_graphs() -> Iterator[None]:
 
     By default, torch silently stops compiling a function after 8 graphs, and DDP cuts graphs.
     """
-    import torch._dynamo  # a second of CPU time
-
     with torch._dynamo.config.patch(
         optimize_ddp=False, recompile_limit=MAX_GRAPHS, accumulated_recompile_limit=MAX_GRAPHS
     ):
